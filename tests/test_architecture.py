@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterable
 from functools import cache
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
@@ -244,6 +245,55 @@ def test_every_pass_is_in_the_tuple() -> None:
             if isinstance(node, ast.ClassDef) and any(b.endswith("Pass") for b in bases) and "name" in named:
                 declared.add(f"tx8fast.passes.{path.stem}")
     assert declared - modules_of_passes == set()
+
+
+#: modules that no command loads, with what they are for: a module that is neither here nor loaded is to be deleted
+UNUSED = {
+    "schedule.steps": "methods that are not built (docs/scheduling.md)",
+    "schedule.steps.overlap": "methods that are not built (docs/scheduling.md)",
+    "schedule.steps.spills": "methods that are not built (docs/scheduling.md)",
+    "schedule.steps.table": "methods that are not built (docs/scheduling.md)",
+    "ir.arrays": "for kernels over whole graphs (docs/ir.md)",
+    "ir.definitions": "kinds of ops as data for other programs (docs/ir.md)",
+    "ir.export": "a graph with its weights as files for other programs (docs/ir.md)",
+    "ir.matching": "for passes that look for sequences of ops (docs/ir.md)",
+    "ir.reorder": "for passes that change the order of ops (docs/ir.md)",
+}
+
+
+def loaded(roots: Iterable[str]) -> set[str]:
+    """Return the modules below tx8fast that are imported from `roots`, at any depth of a function, by names behind `tx8fast.`."""
+    files = {
+        ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__"): path for path in PY_FILES
+    }
+    found: set[str] = set()
+    waiting = [*roots]
+    while waiting:
+        name = waiting.pop()
+        if name in found or name not in files:
+            continue
+        found.add(name)
+        dotted = [
+            imported.removeprefix("tx8fast.")
+            for _, imported in imported_names(files[name])
+            if imported.startswith("tx8fast.")
+        ]
+        waiting += [part for text in (name, *dotted) for part in (text, text.rpartition(".")[0])]
+    return found
+
+
+def test_every_module_is_reached_from_a_command_or_the_api() -> None:
+    """Commands are loaded by name; the header of the instruction set is written by `python -m`, the twins of kernels are their tests'."""
+    from tx8fast.cli.app import COMMANDS
+
+    commands = {f"cli.{place.partition('.')[0]}" for place in COMMANDS.values()}
+    reached = loaded({"api", "cli", "demo", "__main__", "alloc.__main__", "host.places", "host.isa_header", *commands})
+    reached.add("__init__")
+    names = {".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__") for path in PY_FILES}
+    rest = {name for name in names - reached if not name.startswith("_kernels.reference")}
+    assert rest == set(UNUSED), rest ^ set(UNUSED)
+    pages = "".join((ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("ir.md", "scheduling.md"))
+    assert not [name for name in UNUSED if f"`{name.rpartition('.')[2]}`" not in pages and name != "schedule.steps"]
 
 
 def test_nothing_reads_outside_the_repository() -> None:

@@ -67,7 +67,7 @@ def here(place: Path, tmp_path: Path, monkeypatch) -> Path:
 
 def prepared(tx8: Caller, page: Path) -> None:
     """Make what the pages that build on the tour find there."""
-    if page.name in ("reports.md", "calibration.md", "extending.md"):
+    if page.name in ("reports.md", "calibration.md", "adding.md"):
         assert tx8("bench", "--write-zoo", "zoo").code == 0
         for extra, name in (((), "prefill.tx8"), (("--opt", "1"), "single.tx8")):
             assert tx8("compile", "meta-llama", "--seq", "16", *extra, "-o", name).code == 0
@@ -125,3 +125,24 @@ def test_the_table_of_a_page_is_that_of_the_losses() -> None:
 
     page = (ROOT / "docs/reports.md").read_text(encoding="utf-8")
     assert set(re.findall(r"^\| ([a-z ]+) \| (?!means)", page, re.M)) == {n.replace("_", " ") for n in (*LOSSES, "cut")}
+
+
+def test_the_table_of_methods_names_what_there_is() -> None:
+    from tx8fast.cli.compile import compile_
+    from tx8fast.cli.search import RECORDS
+
+    page = (ROOT / "docs/scheduling.md").read_text(encoding="utf-8")
+    rows = re.findall(
+        r"^\| (?!method)(.+?) \| (.+?) \| (.*?) ?\| (.+?) \|$", page.partition("## Order of instr")[0], re.M
+    )
+    assert len(rows) > 10
+    options = {name for p in compile_.params for name in (*p.opts, *p.secondary_opts)}
+    shown = set()
+    for method, where, chosen, seen in rows:
+        for module in re.findall(r"`([\w/]+\.py)`", where):
+            assert (ROOT / "tx8fast" / module).is_file(), f"{method}: {module}"
+        for kernel in re.findall(r"kernel `(\w+)`", where):
+            assert (ROOT / f"tx8fast/_kernels/{kernel}.pyx").is_file(), f"{method}: {kernel}"
+        assert {text.split()[0] for text in re.findall(r"`(--[\w -]+)`", chosen + seen)} <= options, method
+        shown.update(re.findall(r"--show (\w+)", seen))
+    assert shown == set(RECORDS)

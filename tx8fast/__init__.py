@@ -21,11 +21,27 @@ if TYPE_CHECKING:
     from tx8fast.lengths import LengthPrograms, compile_lengths, load
     from tx8fast.options import CompileOptions
 
-_HOME = {"compile": "api", "CompiledProgram": "api", "CompileOptions": "options", "Tx8Error": "errors",
-         "LengthPrograms": "lengths", "compile_lengths": "lengths", "load": "lengths",
-         "vector_kernel": "frontend.vector_kernel"}  # fmt: skip
-__all__ = ["CompileOptions", "CompiledProgram", "LengthPrograms", "Tx8Error", "__version__", "compile", "compile_lengths",
-           "load", "vector_kernel"]  # fmt: skip
+_HOME = {
+    "compile": "api",
+    "CompiledProgram": "api",
+    "CompileOptions": "options",
+    "Tx8Error": "errors",
+    "LengthPrograms": "lengths",
+    "compile_lengths": "lengths",
+    "load": "lengths",
+    "vector_kernel": "frontend.vector_kernel",
+}
+__all__ = [
+    "CompileOptions",
+    "CompiledProgram",
+    "LengthPrograms",
+    "Tx8Error",
+    "__version__",
+    "compile",
+    "compile_lengths",
+    "load",
+    "vector_kernel",
+]
 
 
 def __getattr__(name: str) -> Any:

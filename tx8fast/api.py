@@ -62,8 +62,15 @@ class KeptPlans(Protocol):
         ...
 
 
-def compile(model: str | os.PathLike[str], options: CompileOptions | None = None, *, progress: Progress | None = None,
-            dump: Dump | None = None, begins: Begins | None = None, **fields: Any) -> CompiledProgram:  # fmt: skip
+def compile(
+    model: str | os.PathLike[str],
+    options: CompileOptions | None = None,
+    *,
+    progress: Progress | None = None,
+    dump: Dump | None = None,
+    begins: Begins | None = None,
+    **fields: Any,
+) -> CompiledProgram:
     """Compile the model at a path. Options come as `CompileOptions` or as its fields by keyword.
 
     `progress(done, total)` counts groups, planned and assembled; `dump(stage, graph)` sees the graph after the import and every pass;
@@ -91,9 +98,16 @@ def _known(fields: dict[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def compile_ir(ir: IRProgram, machine: Machine, options: CompileOptions, root: Path | None = None,
-               progress: Progress | None = None, dump: Dump | None = None, begins: Begins | None = None,
-               kept: KeptPlans | None = None) -> CompiledProgram:  # fmt: skip
+def compile_ir(
+    ir: IRProgram,
+    machine: Machine,
+    options: CompileOptions,
+    root: Path | None = None,
+    progress: Progress | None = None,
+    dump: Dump | None = None,
+    begins: Begins | None = None,
+    kept: KeptPlans | None = None,
+) -> CompiledProgram:
     """Compile an imported graph: passes, view, search, schedule, placement. kept: where the search looks before it begins."""
     begin: Begins = begins or (lambda _: None)
     begin(PHASES[1])
@@ -107,9 +121,20 @@ def compile_ir(ir: IRProgram, machine: Machine, options: CompileOptions, root: P
     found = search_graph(view.table, machine, searched, _half(progress, 0), groups)
     if kept is not None and not searched.load_plans:
         kept.keep(found)
-    meta = {"model": ir.name, "phase": ir.phase, "machine_digest": machine.digest,
-            "options": {"dtype": options.dtype or "", "opt": found.opt, "sharing": found.sharing, "seq": options.seq, "past": options.past,
-                        "batch": options.batch, "dims": dict(sorted(options.dims.items()))}}  # fmt: skip
+    meta = {
+        "model": ir.name,
+        "phase": ir.phase,
+        "machine_digest": machine.digest,
+        "options": {
+            "dtype": options.dtype or "",
+            "opt": found.opt,
+            "sharing": found.sharing,
+            "seq": options.seq,
+            "past": options.past,
+            "batch": options.batch,
+            "dims": dict(sorted(options.dims.items())),
+        },
+    }
     given = (
         (name, getattr(options, name)) for name in ("io_dtype", "tp", "as_family", "part", "logits", "input", "source")
     )
@@ -171,9 +196,10 @@ def _embed(program: Program, ir: IRProgram, inline: Mapping[str, np.ndarray], li
     copies = {True: program.n_chips, False: 1}
     everything = sum(t.size_bytes * copies[t.per_chip] for t in program.params if readable(t)) <= limit_bytes
     chosen = [
-        t for t in program.params
+        t
+        for t in program.params
         if readable(t) and (everything or any(s.get("kind") not in ("file", "derived") for s in sources_of(t.source)))
-    ]  # fmt: skip
+    ]
     held = bytearray(sum(t.size_bytes * copies[t.per_chip] for t in chosen))  # images are made where they stay
     data, at = np.frombuffer(held, np.uint8), 0
     for t in chosen:
@@ -218,12 +244,23 @@ def options_of(
     given = {n: kept[n] for n in names if kept.get(n) is not None}
     given |= {n: file for n, file in (("group_table", group_table), ("kernels", kernels)) if file}
     chips = program.chips if program.n_chips > 1 else None
-    return CompileOptions(phase=program.meta.get("phase") or None, dtype=kept.get("dtype") or None, chips=chips,
-                          constants=dict(constants or {}), **given)  # fmt: skip
+    return CompileOptions(
+        phase=program.meta.get("phase") or None,
+        dtype=kept.get("dtype") or None,
+        chips=chips,
+        constants=dict(constants or {}),
+        **given,
+    )
 
 
-def prove(program: Program, model: str | os.PathLike[str], options: CompileOptions | None = None, *, quick: bool = False,
-          progress: Progress | None = None) -> Report:  # fmt: skip
+def prove(
+    program: Program,
+    model: str | os.PathLike[str],
+    options: CompileOptions | None = None,
+    *,
+    quick: bool = False,
+    progress: Progress | None = None,
+) -> Report:
     """Prove that a program computes the model at a path (docs/proof.md); of weights those are read that lie in the program.
 
     options: what the program was compiled with, by default what it says itself. quick: one seed. Raises Tx8Error if the
@@ -233,7 +270,9 @@ def prove(program: Program, model: str | os.PathLike[str], options: CompileOptio
         return prove_ir(program, open_model(model, **options.import_options()), options, quick=quick, progress=progress)
 
 
-def prove_ir(program: Program, ir: IRProgram, options: CompileOptions, *, quick: bool = False, progress: Progress | None = None) -> Report:  # fmt: skip
+def prove_ir(
+    program: Program, ir: IRProgram, options: CompileOptions, *, quick: bool = False, progress: Progress | None = None
+) -> Report:
     """Prove that a program computes an imported graph, which is consumed (the passes run on it in place); see `prove`."""
     from tx8fast.proof.evaluate import Sources
     from tx8fast.proof.held import compare_held

@@ -48,8 +48,14 @@ class CompiledProgram:
     """A program with what users do with it: save, run, simulate. `weights_dir` is where parameters are read; `searched`:
     what the search found, unless the program comes from a file; `read`: the files it was made of."""
 
-    def __init__(self, program: Program, weights_dir: Path | None = None, compile_seconds: float = 0.0,
-                 searched: Searched | None = None, read: files.Registry | None = None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        program: Program,
+        weights_dir: Path | None = None,
+        compile_seconds: float = 0.0,
+        searched: Searched | None = None,
+        read: files.Registry | None = None,
+    ) -> None:
         self.program, self.read, self.searched, self.weights_dir = program, read, searched, weights_dir
         self.compile_seconds = compile_seconds
         self.status: list[str] = []  # exception bits of the vector engines in the last exact run
@@ -85,9 +91,16 @@ class CompiledProgram:
 
         return simulate(self.program, serial=serial, progress=progress)
 
-    def run(self, inputs: Mapping[str, np.ndarray], weights_dir: str | os.PathLike[str] | None = None,
-            debug: bool = False, progress: Progress | None = None, sanitize: bool = False,
-            exact: bool = False, threads: int | None = None) -> dict[str, np.ndarray]:  # fmt: skip
+    def run(
+        self,
+        inputs: Mapping[str, np.ndarray],
+        weights_dir: str | os.PathLike[str] | None = None,
+        debug: bool = False,
+        progress: Progress | None = None,
+        sanitize: bool = False,
+        exact: bool = False,
+        threads: int | None = None,
+    ) -> dict[str, np.ndarray]:
         """Execute the program bit by bit; return one array per output name. `progress(done, total)` counts launches.
         Of several chips, results have a leading axis over chips, and inputs may have one.
 
@@ -123,8 +136,12 @@ class CompiledProgram:
         sim.release()
         return {t.name: sim.read(t) for t in self.program.outputs}
 
-    def emit_c(self, folder: str | os.PathLike[str], weights_dir: str | os.PathLike[str] | None = None,
-               inputs: Mapping[str, np.ndarray] | None = None) -> list[str]:  # fmt: skip
+    def emit_c(
+        self,
+        folder: str | os.PathLike[str],
+        weights_dir: str | os.PathLike[str] | None = None,
+        inputs: Mapping[str, np.ndarray] | None = None,
+    ) -> list[str]:
         """Write the program as C into a directory, with its parameters as they lie in DDR, a description in JSON, the C model
         and how to build it; return the names of the files. `inputs`: also a test case, these inputs and what the program makes of them.
 

@@ -54,8 +54,15 @@ def check_small(out: Path, console: Console) -> bool:
     directory = out / "small"
     weights = write_checkpoint(directory, SMALL)
     ids = np.random.default_rng(1).integers(0, SMALL["vocab_size"], (1, SEQ))
-    table = Table("phase", "result", "largest error", "largest value", "relative", "verdict",
-                  title=f"4-layer Llama-class model in {directory}, executed instruction by instruction")  # fmt: skip
+    table = Table(
+        "phase",
+        "result",
+        "largest error",
+        "largest value",
+        "relative",
+        "verdict",
+        title=f"4-layer Llama-class model in {directory}, executed instruction by instruction",
+    )
 
     prefill = tx8fast.compile(directory, phase="prefill", seq=SEQ)
     found = prefill.run({"input_ids": ids})
@@ -95,8 +102,18 @@ def _compare(table: Table, phase: str, found: Arrays, wanted: Arrays) -> bool:
 def time_large(out: Path, console: Console) -> None:
     """Compile Llama 3 8B from its config alone, simulate it cycle by cycle and print the figures."""
     path = write_config(out / "llama-3-8b", LLAMA_3_8B)
-    table = Table("phase", "compiled in", "cycles", "time", "tokens/s", "matrix engine", "DDR", "bound", "roofline ratio",
-                  title="Llama 3 8B, bfloat16, one chip, simulated")  # fmt: skip
+    table = Table(
+        "phase",
+        "compiled in",
+        "cycles",
+        "time",
+        "tokens/s",
+        "matrix engine",
+        "DDR",
+        "bound",
+        "roofline ratio",
+        title="Llama 3 8B, bfloat16, one chip, simulated",
+    )
     cases: list[tuple[str, int, dict[str, Any]]] = [
         (f"prefill {LARGE_SEQ}", LARGE_SEQ, {"phase": "prefill", "seq": LARGE_SEQ}),
         (f"decode, cache {LARGE_SEQ}", 1, {"phase": "decode", "past": LARGE_SEQ}),
@@ -112,9 +129,16 @@ def time_large(out: Path, console: Console) -> None:
             write_report(saved, out / REPORT)
         used = r.utilisation
         table.add_row(
-            name, f"{compile_seconds:.2f} s", f"{r.cycles:,}", f"{r.seconds * 1e3:,.2f} ms", f"{tokens / r.seconds:,.1f}",
-            f"{used['ne']:.1%}", f"{used['ddr']:.1%}", r.roofline.bound, f"{r.roofline_ratio:.3f}",
-        )  # fmt: skip
+            name,
+            f"{compile_seconds:.2f} s",
+            f"{r.cycles:,}",
+            f"{r.seconds * 1e3:,.2f} ms",
+            f"{tokens / r.seconds:,.1f}",
+            f"{used['ne']:.1%}",
+            f"{used['ddr']:.1%}",
+            r.roofline.bound,
+            f"{r.roofline_ratio:.3f}",
+        )
     console.print(table)
 
 

@@ -13,15 +13,30 @@ import ml_dtypes
 import numpy as np
 
 SMALL: dict[str, Any] = {
-    "model_type": "llama", "hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 8,
-    "num_key_value_heads": 4, "intermediate_size": 512, "vocab_size": 1024, "rms_norm_eps": 1e-5,
-    "rope_theta": 10000.0, "hidden_act": "silu", "max_position_embeddings": 512, "torch_dtype": "bfloat16",
-}  # fmt: skip
+    "model_type": "llama",
+    "hidden_size": 256,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "intermediate_size": 512,
+    "vocab_size": 1024,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0,
+    "hidden_act": "silu",
+    "max_position_embeddings": 512,
+    "torch_dtype": "bfloat16",
+}
 #: the published sizes of Llama 3 8B
 LLAMA_3_8B: dict[str, Any] = SMALL | {
-    "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
-    "intermediate_size": 14336, "vocab_size": 128256, "rope_theta": 500000.0, "max_position_embeddings": 8192,
-}  # fmt: skip
+    "hidden_size": 4096,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "intermediate_size": 14336,
+    "vocab_size": 128256,
+    "rope_theta": 500000.0,
+    "max_position_embeddings": 8192,
+}
 Arrays = dict[str, np.ndarray]
 
 
@@ -46,11 +61,16 @@ def write_checkpoint(directory: Path, config: dict[str, Any], seed: int = 0) -> 
     }
     for i in range(config["num_hidden_layers"]):
         layer = {
-            "input_layernorm": (hidden,), "post_attention_layernorm": (hidden,),
-            "self_attn.q_proj": (hidden, hidden), "self_attn.k_proj": (kv, hidden),
-            "self_attn.v_proj": (kv, hidden), "self_attn.o_proj": (hidden, hidden),
-            "mlp.gate_proj": (inter, hidden), "mlp.up_proj": (inter, hidden), "mlp.down_proj": (hidden, inter),
-        }  # fmt: skip
+            "input_layernorm": (hidden,),
+            "post_attention_layernorm": (hidden,),
+            "self_attn.q_proj": (hidden, hidden),
+            "self_attn.k_proj": (kv, hidden),
+            "self_attn.v_proj": (kv, hidden),
+            "self_attn.o_proj": (hidden, hidden),
+            "mlp.gate_proj": (inter, hidden),
+            "mlp.up_proj": (inter, hidden),
+            "mlp.down_proj": (hidden, inter),
+        }
         shapes |= {f"model.layers.{i}.{name}": shape for name, shape in layer.items()}
     header, weights, data, offset = {}, {}, [], 0
     for name, shape in shapes.items():

@@ -306,9 +306,10 @@ def _sweep(target: str) -> None:
     length = len(prefix) + 2 * RANDOM_BYTES + len(TEMPORARY)
     with os.scandir(folder) as entries:
         found = [
-            e.path for e in entries
+            e.path
+            for e in entries
             if len(e.name) == length and e.name.startswith(prefix) and e.name.endswith(TEMPORARY)
-        ]  # fmt: skip
+        ]
     for path in found:
         with contextlib.suppress(OSError), open(path, "rb") as f:
             fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)

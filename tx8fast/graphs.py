@@ -63,7 +63,10 @@ def model_demand(ir: IRProgram, view: View, machine: Machine, options: CompileOp
     if options.dtype is None and ir.config_dtype == "f32" and factor > 1:
         warnings.warn(
             f"the configuration or checkpoint says float32, and matrix products take {factor:.3g} times as long in fp32 as in bf16: "
-            "--dtype bf16 or fp16 is faster, --dtype fp32 says that fp32 is meant", SlowFormatWarning, stacklevel=3)  # fmt: skip
+            "--dtype bf16 or fp16 is faster, --dtype fp32 says that fp32 is meant",
+            SlowFormatWarning,
+            stacklevel=3,
+        )
     return needed
 
 

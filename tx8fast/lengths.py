@@ -77,9 +77,11 @@ class LengthPrograms:
         """
         found = {
             (name, a): np.shape(inputs[name])[a]
-            for name, axes in self.bounds.inputs.items() if name in inputs
-            for a in axes if a < np.ndim(inputs[name])
-        }  # fmt: skip
+            for name, axes in self.bounds.inputs.items()
+            if name in inputs
+            for a in axes
+            if a < np.ndim(inputs[name])
+        }
         if len(set(found.values())) != 1:
             listed = ", ".join(f"'{n}' dimension {a}: {size}" for (n, a), size in found.items())
             wanted = ", ".join(f"'{n}'" for n in self.bounds.inputs)
@@ -131,8 +133,14 @@ class LengthPrograms:
             bundle.save(facts, [p.program for p in self.programs], path)
 
 
-def compile_lengths(model: str | os.PathLike[str], name: str, bounds: Sequence[int], options: CompileOptions | None = None, *,
-                    progress: api.Progress | None = None) -> LengthPrograms:  # fmt: skip
+def compile_lengths(
+    model: str | os.PathLike[str],
+    name: str,
+    bounds: Sequence[int],
+    options: CompileOptions | None = None,
+    *,
+    progress: api.Progress | None = None,
+) -> LengthPrograms:
     """Compile one program per bound of `name`: "seq", "past", "batch" or a symbolic dimension of the model.
 
     Raises ConfigError if the bounds do not increase or are too many, or if inputs shorter than a bound cannot be
@@ -235,8 +243,13 @@ def load(path: str | os.PathLike[str]) -> api.CompiledProgram | LengthPrograms:
     facts, programs = bundle.load(container)
     try:
         axes = [{str(n): tuple(int(a) for a in at) for n, at in facts[side].items()} for side in ("inputs", "outputs")]
-        found = Bounds(str(facts["name"]), tuple(int(b) for b in facts["bounds"]), axes[0], axes[1],
-                       tuple(str(n) for n in facts["positions"]))  # fmt: skip
+        found = Bounds(
+            str(facts["name"]),
+            tuple(int(b) for b in facts["bounds"]),
+            axes[0],
+            axes[1],
+            tuple(str(n) for n in facts["positions"]),
+        )
     except (KeyError, TypeError, ValueError, AttributeError) as e:
         raise ProgramError(f"reading program file {path}: malformed lengths ({type(e).__name__}: {e})") from e
     _check_loaded(found, programs, Path(path))

@@ -128,9 +128,20 @@ class CompileOptions:
 
     def import_options(self) -> dict[str, Any]:
         """The part that model readers take, absent values left out."""
-        given = {"phase": self.phase, "seq": self.seq, "past": self.past, "batch": self.batch,
-                 "dims": dict(self.dims), "constants": dict(self.constants),
-                 "chips": None if self.chips is None else self.chips[0] * self.chips[1], "tp": self.tp, "as_family": self.as_family,
-                 "part": self.part, "logits": self.logits, "input": self.input, "source": self.source,
-                 "kernels": self.kernels or None}  # fmt: skip
+        given = {
+            "phase": self.phase,
+            "seq": self.seq,
+            "past": self.past,
+            "batch": self.batch,
+            "dims": dict(self.dims),
+            "constants": dict(self.constants),
+            "chips": None if self.chips is None else self.chips[0] * self.chips[1],
+            "tp": self.tp,
+            "as_family": self.as_family,
+            "part": self.part,
+            "logits": self.logits,
+            "input": self.input,
+            "source": self.source,
+            "kernels": self.kernels or None,
+        }
         return {k: v for k, v in given.items() if v not in (None, {})}

@@ -87,7 +87,9 @@ def _map(rng: np.random.Generator) -> tuple[list[tuple[int, ...]], dict[str, Any
 
 
 OPS: dict[str, Drawn] = {
-    **dict.fromkeys(("relu", "sigmoid", "tanh", "gelu", "silu", "neg", "abs", "exp", "sin", "cos", "square"), Drawn(_same(1))),
+    **dict.fromkeys(
+        ("relu", "sigmoid", "tanh", "gelu", "silu", "neg", "abs", "exp", "sin", "cos", "square"), Drawn(_same(1))
+    ),
     **dict.fromkeys(("sqrt", "rsqrt", "log", "recip"), Drawn(_same(1), 0.1, 4.0)),
     **dict.fromkeys(("add", "sub", "mul", "max", "min"), Drawn(_same(2))),
     "div": Drawn(_same(2), 0.5, 4.0),
@@ -97,7 +99,7 @@ OPS: dict[str, Drawn] = {
     "gemm": Drawn(_gemm),
     "transpose": Drawn(_transpose),
     "map": Drawn(_map),
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)
@@ -130,8 +132,14 @@ def random_case(seed: int, op: str | None = None, machine: str = "tx8", opt: int
 
 
 def _program(
-    kind: str, attrs: dict[str, Any], shapes: Sequence[tuple[int, ...]], dtype: str, layouts: Sequence[str], machine: str, opt: int
-) -> CompiledProgram:  # fmt: skip
+    kind: str,
+    attrs: dict[str, Any],
+    shapes: Sequence[tuple[int, ...]],
+    dtype: str,
+    layouts: Sequence[str],
+    machine: str,
+    opt: int,
+) -> CompiledProgram:
     from tx8fast.ir import Builder, new_context
     from tx8fast.ir.program import IRProgram
     from tx8fast.ir.view import build_view

@@ -13,8 +13,8 @@ import pytest
 from tests.support.family_checkpoints import CONFIGS, VOCAB, make_family
 from tests.support.run_graph import run_graph
 from tx8fast.frontend import open_model
+from tx8fast.ir.builder import Builder
 from tx8fast.ir.clone import structural_key
-from tx8fast.ir.core import Builder
 from tx8fast.passes.pipeline import graph_passes, run_pipeline
 
 STORED = Path(__file__).parents[1] / "data" / "onnx" / "families"

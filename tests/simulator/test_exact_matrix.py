@@ -10,13 +10,13 @@ import pytest
 
 from tests.simulator.planting import feed_of
 from tests.support.cli_case import Caller
+from tests.support.closeness import contraction_bound
 from tests.support.one_op import Arg, build, one_op
 from tx8fast import isa
 from tx8fast.api import CompiledProgram
 from tx8fast.isa.blocked import load, store
 from tx8fast.machine import DDR_BASE, load_machine
 from tx8fast.numerics.formats import FORMAT_CODES, np_dtype, round_f32
-from tx8fast.simulator.compare import contraction_bound
 from tx8fast.simulator.exact import run_row as run_exact
 from tx8fast.simulator.exact_tensor import ordered_product
 from tx8fast.simulator.exact_values import F32, STATUS, f32, round_float

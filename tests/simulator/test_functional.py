@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
+from tests.support.closeness import compare, contraction_bound
 from tx8fast import isa
 from tx8fast.errors import SimulationError
 from tx8fast.machine import DDR_BASE, load_machine
 from tx8fast.numerics.formats import FORMAT_CODES, np_dtype
 from tx8fast.numerics.layout import pack
 from tx8fast.program.model import Launch, Program, Segment, Tensor
-from tx8fast.simulator.compare import compare, contraction_bound
 from tx8fast.simulator.functional import FunctionalSimulator
 
 A, B, C = 0x10000, 0x50000, 0x90000

@@ -313,3 +313,14 @@ def test_a_row_whose_result_nobody_uses():
     store = edit.at("wdma")[-1]
     edit.segment.codes[0] = np.insert(code, store + 1, code[store - 1])
     assert set(edit.found()) == {"unused result"}
+
+
+def test_an_operand_of_which_nothing_is_read():
+    """A tile squares one operand instead of multiplying it by the other, whose bytes it has loaded."""
+    edit = Edit(one_op("mul", Arg((16, 64)), Arg((16, 64)), machine="test_2x2"))
+    assert not edit.found()
+    rows = edit.segment.codes[0]
+    for at in edit.at("mul_vv"):
+        rows["spm"][at, 1] = rows["spm"][at, 0]
+    found = edit.found()
+    assert set(found) == {"unused operand"} and found["unused operand"].name == "rdma"

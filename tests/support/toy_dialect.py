@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tx8fast.ir.attrs import ATTR_CLASSES, DenseAttr
+from tx8fast.ir.builder import Builder
 from tx8fast.ir.core import (
     COMMUTATIVE,
     COMPUTE,
@@ -17,7 +18,6 @@ from tx8fast.ir.core import (
     SYMBOL,
     SYMBOL_TABLE,
     TERMINATOR,
-    Builder,
     Context,
     OpInfo,
 )

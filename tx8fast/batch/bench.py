@@ -33,11 +33,24 @@ FIGURES = {"cycles": False, "cpu_seconds": True, "peak_bytes": True}
 def document(suite: str, rows: Sequence[Mapping[str, Any]], outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
     """Return the document of a run. rows: of the batch, by name; outcomes: of this run, by name."""
     measured = [
-        {**{k: v for k, v in row.items() if k not in (*HIDDEN, "sha256")}, "seconds": round(o.seconds, 3),
-         "cpu_seconds": round(o.cpu_seconds, 3), "peak_bytes": o.peak_bytes}
-        for row in rows for o in (outcomes[row["name"]],)
-    ]  # fmt: skip
-    return {"schema": SCHEMA, "tx8fast": __version__, "code": code_digest(), "commit": commit(), "host": host(), "suite": suite, "rows": measured}  # fmt: skip
+        {
+            **{k: v for k, v in row.items() if k not in (*HIDDEN, "sha256")},
+            "seconds": round(o.seconds, 3),
+            "cpu_seconds": round(o.cpu_seconds, 3),
+            "peak_bytes": o.peak_bytes,
+        }
+        for row in rows
+        for o in (outcomes[row["name"]],)
+    ]
+    return {
+        "schema": SCHEMA,
+        "tx8fast": __version__,
+        "code": code_digest(),
+        "commit": commit(),
+        "host": host(),
+        "suite": suite,
+        "rows": measured,
+    }
 
 
 def commit() -> str:
@@ -83,10 +96,15 @@ def read_document(path: Path) -> dict[str, Any]:
     if not isinstance(found, dict) or found.get("schema") != SCHEMA or not isinstance(found.get("rows"), list):
         raise ConfigError(f"{doing}: it is not what `tx8fast bench -o` writes, schema {SCHEMA}")
     problems = [
-        f"row {i + 1} is {r!r:.80}" for i, r in enumerate(found["rows"])
-        if not isinstance(r, dict) or not isinstance(r.get("name"), str)
-        or any(isinstance(r.get(k, 0), bool) or not isinstance(r.get(k, 0), int | float) or not 0 <= r.get(k, 0) < math.inf for k in FIGURES)
-    ]  # fmt: skip
+        f"row {i + 1} is {r!r:.80}"
+        for i, r in enumerate(found["rows"])
+        if not isinstance(r, dict)
+        or not isinstance(r.get("name"), str)
+        or any(
+            isinstance(r.get(k, 0), bool) or not isinstance(r.get(k, 0), int | float) or not 0 <= r.get(k, 0) < math.inf
+            for k in FIGURES
+        )
+    ]
     raise_all(ConfigError, doing, problems)
     return found
 
@@ -109,7 +127,11 @@ def compare(first: Mapping[str, Any], second: Mapping[str, Any], figure: str, th
     rows.sort(key=lambda r: (-r["change"], r["name"]))
     total = sum(math.log1p(r["change"]) for r in rows)
     return {
-        "figure": figure, "threshold": threshold, "rows": rows, "worse": sorted(worse),
-        "only_first": sorted(one.keys() - two.keys()), "only_second": sorted(two.keys() - one.keys()),
+        "figure": figure,
+        "threshold": threshold,
+        "rows": rows,
+        "worse": sorted(worse),
+        "only_first": sorted(one.keys() - two.keys()),
+        "only_second": sorted(two.keys() - one.keys()),
         "mean_change": math.expm1(total / len(rows)) if rows else 0.0,
-    }  # fmt: skip
+    }

@@ -26,8 +26,16 @@ from tx8fast.options import CompileOptions
 from tx8fast.records import dataclass
 
 #: files beside a checkpoint that no program depends on
-IRRELEVANT = ("tokenizer", "vocab", "merges", "special_tokens", "added_tokens", "generation_config", "preprocessor_config",
-              "chat_template")  # fmt: skip
+IRRELEVANT = (
+    "tokenizer",
+    "vocab",
+    "merges",
+    "special_tokens",
+    "added_tokens",
+    "generation_config",
+    "preprocessor_config",
+    "chat_template",
+)
 HEAD_BYTES = 64 << 20  # of a GGUF file: metadata and the table of tensors lie in front of the weights
 CHUNK_BYTES = 1 << 22
 #: options that name a file, whose content counts

@@ -44,8 +44,18 @@ class Journal:
             raise ConfigError(f"writing {self.path}: {e.strerror or e}") from e
 
     def outcome(self, o: Outcome) -> None:
-        self.add("job", name=o.name, status=o.status, seconds=round(o.seconds, 3), cpu_seconds=round(o.cpu_seconds, 3),
-                 peak_bytes=o.peak_bytes, cached=o.from_cache, plans_cached=o.plans_from_cache, groups_cached=list(o.groups_from_cache), log=list(o.log))  # fmt: skip
+        self.add(
+            "job",
+            name=o.name,
+            status=o.status,
+            seconds=round(o.seconds, 3),
+            cpu_seconds=round(o.cpu_seconds, 3),
+            peak_bytes=o.peak_bytes,
+            cached=o.from_cache,
+            plans_cached=o.plans_from_cache,
+            groups_cached=list(o.groups_from_cache),
+            log=list(o.log),
+        )
 
     def close(self) -> None:
         self.file.close()

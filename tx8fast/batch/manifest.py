@@ -42,10 +42,25 @@ MOST_EMBEDDED_MIB = 1 << 20
 MOST_INCLUDES, MOST_DEPTH = 1000, 20  # files that are read, each as often as it is included, and how deep
 #: option -> types of its values; a list of them makes one job each
 MATRIX: dict[str, tuple[type, ...]] = {
-    "phase": (str,), "seq": (int,), "past": (int,), "batch": (int,), "dtype": (str,), "opt": (int,), "machine": (str,),
-    "tp": (int,), "chips": (int, str), "sharing": (bool,), "group_table": (str,), "kernels": (str,), "order": (str,), "io_dtype": (str,), "as_family": (str,),
-    "part": (str,), "logits": (str,), "input": (str,),
-}  # fmt: skip
+    "phase": (str,),
+    "seq": (int,),
+    "past": (int,),
+    "batch": (int,),
+    "dtype": (str,),
+    "opt": (int,),
+    "machine": (str,),
+    "tp": (int,),
+    "chips": (int, str),
+    "sharing": (bool,),
+    "group_table": (str,),
+    "kernels": (str,),
+    "order": (str,),
+    "io_dtype": (str,),
+    "as_family": (str,),
+    "part": (str,),
+    "logits": (str,),
+    "input": (str,),
+}
 #: options whose value is one thing, list or not
 SINGLE: dict[str, type] = {"dims": dict, "search_seconds": (float), "embed_limit_mib": int}
 AUTO = "auto"
@@ -162,8 +177,9 @@ def _check_options(table: Mapping[str, Any], where: str, problems: list[str]) ->
                 problems.append(f"{where}: {key} is an empty list")
             problems += [
                 f"{where}: {key} is {v!r}, required {' or '.join(t.__name__ for t in MATRIX[key])}"
-                for v in given if type(v) not in MATRIX[key]
-            ]  # fmt: skip
+                for v in given
+                if type(v) not in MATRIX[key]
+            ]
         elif key in SINGLE:
             kinds = (int, float) if SINGLE[key] is float else (SINGLE[key],)
             if type(value) not in kinds:

@@ -57,8 +57,16 @@ class Runner:
     """A batch at work. rows: of every job that has ended, by name; `begun(name)` and `done(outcome, ended so far, all)` are called in this
     thread."""
 
-    def __init__(self, jobs: Sequence[Job], out: Path, journal: Journal, cache: tuple[Path, int] | None = None,
-                 done: Done | None = None, limit_bytes: int | None = None, begun: Callable[[str], None] = lambda _: None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        jobs: Sequence[Job],
+        out: Path,
+        journal: Journal,
+        cache: tuple[Path, int] | None = None,
+        done: Done | None = None,
+        limit_bytes: int | None = None,
+        begun: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self.jobs, self.out, self.journal, self.cache, self.done, self.begun = jobs, out, journal, cache, done, begun
         self.limit_bytes = available_bytes() if limit_bytes is None else limit_bytes
         self.rows: dict[str, dict[str, Any]] = {}

@@ -19,27 +19,47 @@ NAMES = {"csv": "results.csv", "json": "results.json", "md": "results.md"}
 
 #: of a job; compile seconds are of one run alone, so that they are told in a terminal and stand in no file
 COLUMNS = (
-    Column("name", "model", stretch=True), Column("status", "status"), number("compile_seconds", "compile, s", 3, "{:.2f}".format, hidden=True),
-    number("cycles", "cycles", 4), number("milliseconds", "ms", 0, "{:,.2f}".format), number("tokens_per_second", "tokens/s", 1, "{:,.1f}".format),
-    number("time_to_first_token_ms", "first token, ms", 5, "{:,.2f}".format), number("roofline_ratio", "roofline", 1, "{:.3f}".format),
-    number("ddr_share", "DDR", 6, "{:.1%}".format), number("chips", "chips", 2), number("kernel_core_share", "kernel core", 7, "{:.2%}".format),
+    Column("name", "model", stretch=True),
+    Column("status", "status"),
+    number("compile_seconds", "compile, s", 3, "{:.2f}".format, hidden=True),
+    number("cycles", "cycles", 4),
+    number("milliseconds", "ms", 0, "{:,.2f}".format),
+    number("tokens_per_second", "tokens/s", 1, "{:,.1f}".format),
+    number("time_to_first_token_ms", "first token, ms", 5, "{:,.2f}".format),
+    number("roofline_ratio", "roofline", 1, "{:.3f}".format),
+    number("ddr_share", "DDR", 6, "{:.1%}".format),
+    number("chips", "chips", 2),
+    number("kernel_core_share", "kernel core", 7, "{:.2%}".format),
     Column("error", "error", rank=8, stretch=True),
-)  # fmt: skip
+)
 #: of a benchmark, whose rows are of one run
 BENCH_COLUMNS = (
-    *(c for c in COLUMNS if c.key in ("name", "status", "cycles", "milliseconds", "tokens_per_second", "roofline_ratio", "chips")),
-    number("cpu_seconds", "CPU, s", 5, "{:.2f}".format), number("peak_bytes", "memory", 6, size_text), Column("loss", "mostly lost to", rank=8),
-    number("seconds", "s", 7, "{:.2f}".format, hidden=True), Column("error", "error", hidden=True),
-)  # fmt: skip
+    *(
+        c
+        for c in COLUMNS
+        if c.key in ("name", "status", "cycles", "milliseconds", "tokens_per_second", "roofline_ratio", "chips")
+    ),
+    number("cpu_seconds", "CPU, s", 5, "{:.2f}".format),
+    number("peak_bytes", "memory", 6, size_text),
+    Column("loss", "mostly lost to", rank=8),
+    number("seconds", "s", 7, "{:.2f}".format, hidden=True),
+    Column("error", "error", hidden=True),
+)
 #: of a manifest's jobs, before anything is done
 JOB_COLUMNS = (
-    Column("name", "job", stretch=True), Column("source", "model", rank=2, stretch=True), Column("options", "options", rank=1, stretch=True),
-)  # fmt: skip
+    Column("name", "job", stretch=True),
+    Column("source", "model", rank=2, stretch=True),
+    Column("options", "options", rank=1, stretch=True),
+)
 #: of programs that a cache keeps
 KEPT_COLUMNS = (
-    Column("short", "key"), number("size_bytes", "size", 0, size_text), Column("model", "model", stretch=True), Column("options", "options", rank=1, stretch=True),
-    Column("key", "whole key", hidden=True), Column("object", "program", hidden=True),
-)  # fmt: skip
+    Column("short", "key"),
+    number("size_bytes", "size", 0, size_text),
+    Column("model", "model", stretch=True),
+    Column("options", "options", rank=1, stretch=True),
+    Column("key", "whole key", hidden=True),
+    Column("object", "program", hidden=True),
+)
 #: of why jobs are in a cache or not
 WHY_COLUMNS = (
     Column("name", "job", stretch=True),
@@ -62,9 +82,14 @@ def grid(rows: Sequence[Row], seconds: Mapping[str, float] | None = None) -> Gri
     told = seconds is not None
     failed = any(r.get("error") for r in rows)
     columns = [
-        replace(c, hidden=not told) if c.key == "compile_seconds" else replace(c, hidden=told) if c.key == "error" else c
-        for c in COLUMNS if c.key != "error" or failed
-    ]  # fmt: skip
+        replace(c, hidden=not told)
+        if c.key == "compile_seconds"
+        else replace(c, hidden=told)
+        if c.key == "error"
+        else c
+        for c in COLUMNS
+        if c.key != "error" or failed
+    ]
     return Grid(columns, [{**r, "compile_seconds": (seconds or {}).get(r["name"])} for r in rows])
 
 
@@ -81,8 +106,12 @@ def bench_grid(rows: Sequence[Row]) -> Grid:
 def compare_grid(found: Mapping[str, Any]) -> Grid:
     """Return the table of two benchmarks' comparison, the largest rise first."""
     show = {"cycles": "{:,}".format, "peak_bytes": size_text}.get(found["figure"], "{:,.2f}".format)
-    columns = (Column("name", "model", stretch=True), number("first", "before", 2, show), number("second", "after", 1, show),
-               number("change", "change", 0, "{:+.2%}".format))  # fmt: skip
+    columns = (
+        Column("name", "model", stretch=True),
+        number("first", "before", 2, show),
+        number("second", "after", 1, show),
+        number("change", "change", 0, "{:+.2%}".format),
+    )
     return Grid(columns, found["rows"])
 
 

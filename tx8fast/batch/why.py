@@ -85,8 +85,15 @@ def explain_groups(job: Job, store: Cache, progress: Callable[[int, int], None] 
                 record = nest.low.record
                 hit = groups.kept(record)
                 near = None if hit else groups.nearest(record)
-                rows.append({"name": label([step.name], members), "ops": record.kind, "hit": hit,
-                             "nearest": near and near[0], "differs": near[1] if near else []})  # fmt: skip
+                rows.append(
+                    {
+                        "name": label([step.name], members),
+                        "ops": record.kind,
+                        "hit": hit,
+                        "nearest": near and near[0],
+                        "differs": near[1] if near else [],
+                    }
+                )
     known, looked_at = groups.counts()
     return {"plans_hit": False, "groups": rows, "known": known, "looked_at": looked_at}
 

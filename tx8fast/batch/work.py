@@ -127,8 +127,14 @@ def _texts(told: Sequence[warnings.WarningMessage]) -> list[str]:
     return list(dict.fromkeys(str(w.message) for w in told))
 
 
-def _make(job: Job, out: Path, store: Cache | None, plans: PlanStore | None, told: Sequence[warnings.WarningMessage],
-          log: list[str]) -> tuple[dict[str, Any], bool]:  # fmt: skip
+def _make(
+    job: Job,
+    out: Path,
+    store: Cache | None,
+    plans: PlanStore | None,
+    told: Sequence[warnings.WarningMessage],
+    log: list[str],
+) -> tuple[dict[str, Any], bool]:
     """Make the job's files; return its figures and whether they were in the cache."""
     target, fields = program_path(out, job.name), job_fields(job)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -212,13 +218,23 @@ def figures(compiled: Any) -> dict[str, Any]:
     machine = r.machine
     kcore = sum(g.busy.get("kcore", 0) * g.count for g in r.groups)
     return {
-        "status": DONE, "model": program.meta.get("model", ""), "phase": program.meta.get("phase", ""), "cycles": r.cycles,
-        "milliseconds": r.seconds * 1e3, **rates(program, r.seconds),
-        "bound_cycles": r.bound_cycles, "roofline_ratio": r.roofline_ratio, "losses": r.losses, "chips": program.n_chips,
-        "segments": len(program.segments), "launches": len(program.launches),
+        "status": DONE,
+        "model": program.meta.get("model", ""),
+        "phase": program.meta.get("phase", ""),
+        "cycles": r.cycles,
+        "milliseconds": r.seconds * 1e3,
+        **rates(program, r.seconds),
+        "bound_cycles": r.bound_cycles,
+        "roofline_ratio": r.roofline_ratio,
+        "losses": r.losses,
+        "chips": program.n_chips,
+        "segments": len(program.segments),
+        "launches": len(program.launches),
         "spm_peak_bytes": max((s.spm_peak_bytes for s in program.segments), default=0),
-        "useful_macs": program.meta.get("useful_macs", 0), "unique_ddr_bytes": program.meta.get("unique_ddr_bytes", 0),
-        "ddr_bytes": program.ddr_bytes, "ddr_share": program.ddr_bytes / machine.chip.ddr_bytes,
+        "useful_macs": program.meta.get("useful_macs", 0),
+        "unique_ddr_bytes": program.meta.get("unique_ddr_bytes", 0),
+        "ddr_bytes": program.ddr_bytes,
+        "ddr_share": program.ddr_bytes / machine.chip.ddr_bytes,
         "kernel_core_share": kcore / (r.cycles * machine.n_tiles) if r.cycles else 0.0,
         "kernel_core": sorted(program.meta.get("kernel_core", {})),
-    }  # fmt: skip
+    }

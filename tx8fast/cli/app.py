@@ -37,10 +37,25 @@ TRACEBACK = "TX8FAST_TRACEBACK"
 
 #: command -> where it is: a command's module is imported when the command is called, or all are listed
 COMMANDS = {
-    "batch": "batch.batch", "bench": "bench.bench", "cache": "cache.cache", "calibrate": "calibrate.calibrate", "check": "check.check",
-    "compile": "compile.compile_", "diff": "diff.diff", "emit-c": "emit.emit_c", "inspect": "inspect.inspect", "opt": "opt.opt", "reduce": "reduce.reduce", "report": "report.report",
-    "run": "simulate.run_", "sensitivity": "sensitivity.sensitivity", "serve": "serve.serve", "sim": "simulate.sim", "test-case": "emit.test_case", "verify": "verify.verify",
-}  # fmt: skip
+    "batch": "batch.batch",
+    "bench": "bench.bench",
+    "cache": "cache.cache",
+    "calibrate": "calibrate.calibrate",
+    "check": "check.check",
+    "compile": "compile.compile_",
+    "diff": "diff.diff",
+    "emit-c": "emit.emit_c",
+    "inspect": "inspect.inspect",
+    "opt": "opt.opt",
+    "reduce": "reduce.reduce",
+    "report": "report.report",
+    "run": "simulate.run_",
+    "sensitivity": "sensitivity.sensitivity",
+    "serve": "serve.serve",
+    "sim": "simulate.sim",
+    "test-case": "emit.test_case",
+    "verify": "verify.verify",
+}
 
 
 class _Commands(click.Group):

@@ -51,8 +51,18 @@ PROGRAMS = "programs"
 @click.option("--dry-run", is_flag=True, help="List the jobs and do nothing.")
 @json_option
 @table_options
-def batch(manifest: Path, output: Path | None, jobs: int | None, dask: str | None, resume: bool, cached: bool, cache_dir: Path | None,
-          dry_run: bool, as_json: bool, table: TableChoice) -> int:  # fmt: skip
+def batch(
+    manifest: Path,
+    output: Path | None,
+    jobs: int | None,
+    dask: str | None,
+    resume: bool,
+    cached: bool,
+    cache_dir: Path | None,
+    dry_run: bool,
+    as_json: bool,
+    table: TableChoice,
+) -> int:
     """Compile and time every model of MANIFEST.toml; one that fails does not stop the others.
 
     Exit code 2 if a job has failed, with --strict also if one has warnings. An interrupted batch goes on with --resume, to the same programs and tables."""

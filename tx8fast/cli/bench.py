@@ -60,9 +60,20 @@ from tx8fast.errors import ConfigError
 )
 @json_option
 @table_options
-def bench(manifest: Path | None, suite: str | None, only: tuple[str, ...], output: Path | None, jobs: int | None, listed: bool,
-          write_zoo: Path | None, compare: tuple[Path, Path] | None, figure: str, threshold: float, as_json: bool,
-          table: TableChoice) -> int:  # fmt: skip
+def bench(
+    manifest: Path | None,
+    suite: str | None,
+    only: tuple[str, ...],
+    output: Path | None,
+    jobs: int | None,
+    listed: bool,
+    write_zoo: Path | None,
+    compare: tuple[Path, Path] | None,
+    figure: str,
+    threshold: float,
+    as_json: bool,
+    table: TableChoice,
+) -> int:
     """Compile and time the model zoo, or the models of MANIFEST.toml.
 
     Nothing is taken from a cache and no program is kept. Exit code 2 if a job has failed, 3 if --compare finds something worse."""

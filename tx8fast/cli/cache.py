@@ -72,8 +72,16 @@ def list_(cache_dir: Path | None, as_json: bool, table: TableChoice) -> None:
     from tx8fast.batch.fingerprint import other_options
     from tx8fast.batch.table import kept_grid
 
-    rows = [{"key": e.key, "object": e.object, "size_bytes": e.size_bytes, "model": e.source or e.row.get("model", ""), "options": other_options(e.fields)}
-            for e in entries]  # fmt: skip
+    rows = [
+        {
+            "key": e.key,
+            "object": e.object,
+            "size_bytes": e.size_bytes,
+            "model": e.source or e.row.get("model", ""),
+            "options": other_options(e.fields),
+        }
+        for e in entries
+    ]
     totals = [
         f"{len(entries)} programs, {sum({e.object: e.size_bytes for e in entries}.values()):,} bytes",
         f"{len(plans)} results of searches, {sum(plans.values()):,} bytes",

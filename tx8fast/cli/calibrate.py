@@ -65,8 +65,13 @@ def calibrate(
         content = edited(read_machine_text(machine)[0], found.values, "fitted")
         with replacing(output, "machine file") as f:
             f.write(content.encode())
-    facts = {"machine": machine, "machine_digest": base.digest, "fitted_digest": found.fitted.digest,
-             "output": "" if output is None else str(output), **found.to_json()}  # fmt: skip
+    facts = {
+        "machine": machine,
+        "machine_digest": base.digest,
+        "fitted_digest": found.fitted.digest,
+        "output": "" if output is None else str(output),
+        **found.to_json(),
+    }
     if as_json:
         show_json(facts)
     else:

@@ -78,10 +78,29 @@ from tx8fast.errors import ConfigError
 @forbid_option
 @json_option
 @table_options
-def compile_(model: Path, output: Path | None, opt: str, search_seconds: float, sharing: bool, order: str, only: tuple[str, ...],
-             save_plans: Path | None, load_plans: Path | None, show: tuple[tuple[str, str], ...], dot: Path | None, group_table: str,
-             embed_limit_mib: int, standalone: bool, prove: bool,
-             dump_dir: Path | None, stop_after: str | None, forbid: tuple[str, ...], as_json: bool, table: TableChoice, **given: Any) -> int:  # fmt: skip
+def compile_(
+    model: Path,
+    output: Path | None,
+    opt: str,
+    search_seconds: float,
+    sharing: bool,
+    order: str,
+    only: tuple[str, ...],
+    save_plans: Path | None,
+    load_plans: Path | None,
+    show: tuple[tuple[str, str], ...],
+    dot: Path | None,
+    group_table: str,
+    embed_limit_mib: int,
+    standalone: bool,
+    prove: bool,
+    dump_dir: Path | None,
+    stop_after: str | None,
+    forbid: tuple[str, ...],
+    as_json: bool,
+    table: TableChoice,
+    **given: Any,
+) -> int:
     """Compile MODEL into a program file."""
     wanted = SearchArguments(save_plans, show, dot)
     if stop_after in STAGES[:-1] and output is not None:
@@ -147,11 +166,16 @@ def compile_(model: Path, output: Path | None, opt: str, search_seconds: float, 
         wanted.write(compiled.searched)
         if output is not None:
             compiled.save(output, standalone)
-    facts = {"program": None if output is None else str(output),
-             "file_bytes": None if output is None else output.stat().st_size,
-             **program_facts(compiled.program), "kernel_core_share": share.part(share.routine_cycles),
-             "compile_seconds": compiled.compile_seconds, "segment_rows": plans,
-             **({} if report is None else {"proof": report.to_json()}), **({"records": orders} if show else {})}  # fmt: skip
+    facts = {
+        "program": None if output is None else str(output),
+        "file_bytes": None if output is None else output.stat().st_size,
+        **program_facts(compiled.program),
+        "kernel_core_share": share.part(share.routine_cycles),
+        "compile_seconds": compiled.compile_seconds,
+        "segment_rows": plans,
+        **({} if report is None else {"proof": report.to_json()}),
+        **({"records": orders} if show else {}),
+    }
     if as_json:
         show_json(facts)
     elif show:
@@ -218,11 +242,21 @@ def _several(
             return _refused(reports, as_json)
     made.save(output)
     size = output.stat().st_size
-    rows = [{"length": b, **program_facts(p.program), "compile_seconds": p.compile_seconds}
-            for b, p in zip(bounds, made.programs, strict=True)]  # fmt: skip
+    rows = [
+        {"length": b, **program_facts(p.program), "compile_seconds": p.compile_seconds}
+        for b, p in zip(bounds, made.programs, strict=True)
+    ]
     if as_json:
-        show_json({"program": str(output), "file_bytes": size, "varying": name, "programs": rows,
-                   "compile_seconds": made.compile_seconds, **({"proofs": [r.to_json() for r in reports]} if prove else {})})  # fmt: skip
+        show_json(
+            {
+                "program": str(output),
+                "file_bytes": size,
+                "varying": name,
+                "programs": rows,
+                "compile_seconds": made.compile_seconds,
+                **({"proofs": [r.to_json() for r in reports]} if prove else {}),
+            }
+        )
         return DONE
     from tx8fast.report.tables import length_tables
 

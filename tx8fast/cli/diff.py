@@ -21,8 +21,18 @@ MOST_BYTES = 1 << 30
 _BLOCK = re.compile(r'<script type="application/json" id="tx8fast-sim">(.*?)</script>', re.S)
 #: what of `sim --json` is compared -> its type; `losses` hold numbers, `segments` names
 _NEEDED = {"cycles": int, "groups": list, "losses": dict}
-_OF_GROUPS = {"label": str, "cycles": int, "count": int, "total_cycles": int, "ddr_bytes": int, "noc_bytes": int, "instructions": int,
-              "segments": list, "losses": dict, "bound_cycles": float}  # fmt: skip
+_OF_GROUPS = {
+    "label": str,
+    "cycles": int,
+    "count": int,
+    "total_cycles": int,
+    "ddr_bytes": int,
+    "noc_bytes": int,
+    "instructions": int,
+    "segments": list,
+    "losses": dict,
+    "bound_cycles": float,
+}
 
 
 @click.command()

@@ -98,9 +98,16 @@ def order_records(program: Program, patterns: Sequence[str]) -> list[dict[str, A
             for i, nest in enumerate(_known(s.info, what, list, "nests")["nests"] or [s.info]):
                 own = {**_known(nest, what, str, "op"), **_known(nest, what, list, "policy")}
                 took = _known(nest, what, dict, "policy_cycles")["policy_cycles"]
-                rows.append({"record": "order", "name": s.name, "nest": i, **own,
-                             **{f"{policy}_cycles": took.get(policy) for policy in POLICIES},
-                             **_known(nest, what, int, "order_bound_cycles")})  # fmt: skip
+                rows.append(
+                    {
+                        "record": "order",
+                        "name": s.name,
+                        "nest": i,
+                        **own,
+                        **{f"{policy}_cycles": took.get(policy) for policy in POLICIES},
+                        **_known(nest, what, int, "order_bound_cycles"),
+                    }
+                )
     return rows
 
 
@@ -180,26 +187,38 @@ def _answers(program: Program, result: CycleResult, names: list[str]) -> dict[st
     """Return what bounds the program, where the scratchpad is fullest, and which group loses most cycles; None if it is empty."""
     used = {u: x for u, x in result.utilisation.items() if u not in ("sync", "issue")}
     out: dict[str, Any] = {
-        "bound_by": {"bound": result.roofline.bound, "busiest": max(used, key=lambda u: used[u]), "utilisation": max(used.values())},
-        "spm_peak": None, "largest_loss": None,
-    }  # fmt: skip
+        "bound_by": {
+            "bound": result.roofline.bound,
+            "busiest": max(used, key=lambda u: used[u]),
+            "utilisation": max(used.values()),
+        },
+        "spm_peak": None,
+        "largest_loss": None,
+    }
     if not result.groups:
         return out
     peak = {s.name: s.spm_peak_bytes for s in program.segments}
     full = max(range(len(names)), key=lambda i: (max(peak[s] for s in result.groups[i].segments), -i))
     segment = max(result.groups[full].segments, key=lambda s: peak[s])
     out["spm_peak"] = {
-        "group": full, "label": names[full], "segment": segment, "bytes": peak[segment],
+        "group": full,
+        "label": names[full],
+        "segment": segment,
+        "bytes": peak[segment],
         "capacity_bytes": result.machine.tile.spm_bytes,
         "start_cycle": next(at for _, group, at in result.timeline if group == full),
-    }  # fmt: skip
+    }
     lost = [(g.cycles - g.roofline.bound_cycles) * g.count for g in result.groups]
     worst = max(range(len(lost)), key=lambda i: (lost[i], -i))
     kinds = result.groups[worst].losses
     kind = max(kinds, key=lambda k: kinds[k], default="")
     out["largest_loss"] = {
-        "group": worst, "label": names[worst], "segments": list(result.groups[worst].segments), "cycles": lost[worst],
-        "share": lost[worst] / result.cycles if result.cycles else 0.0, "mostly": kind,
+        "group": worst,
+        "label": names[worst],
+        "segments": list(result.groups[worst].segments),
+        "cycles": lost[worst],
+        "share": lost[worst] / result.cycles if result.cycles else 0.0,
+        "mostly": kind,
         "mostly_cycles": kinds.get(kind, 0.0) * result.groups[worst].count,
-    }  # fmt: skip
+    }
     return out

@@ -24,8 +24,15 @@ from tx8fast.errors import ConfigError
 @length_option
 @json_option
 @table_options
-def inspect(program: Path, code: str | None, streams: bool, show_all: bool, length: int | None, as_json: bool,
-            table: TableChoice) -> None:  # fmt: skip
+def inspect(
+    program: Path,
+    code: str | None,
+    streams: bool,
+    show_all: bool,
+    length: int | None,
+    as_json: bool,
+    table: TableChoice,
+) -> None:
     """Show the tensors, segments, plans and code of PROGRAM."""
     if code is not None and streams:
         raise click.UsageError("--code and --streams are two outputs; give one of them")

@@ -58,9 +58,18 @@ class Share:
         return {
             "share": self.part(self.routine_cycles),
             "at_most": not self.exact,
-            "ops": [{"op": r.op, "count": r.count, "cycles": r.cycles, "share": self.part(r.cycles), "reason": r.reason,
-                     "example": r.example} for r in self.rows],
-        }  # fmt: skip
+            "ops": [
+                {
+                    "op": r.op,
+                    "count": r.count,
+                    "cycles": r.cycles,
+                    "share": self.part(r.cycles),
+                    "reason": r.reason,
+                    "example": r.example,
+                }
+                for r in self.rows
+            ],
+        }
 
 
 def forbid_option(command: Callable) -> Callable:

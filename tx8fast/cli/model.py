@@ -72,24 +72,48 @@ _OPTIONS = (
     click.option("--seq", type=SizesType(), metavar="S", help="Prompt tokens of a prefill."),
     click.option("--past", type=SizesType(), metavar="P", help="KV cache slots of a decode step."),
     click.option("--batch", type=SizesType(), metavar="B", help="Sequences at once."),
-    click.option("--dim", "dims", multiple=True, metavar="NAME=VALUE", callback=_dims,
-                 help="Bind a symbolic dimension; repeatable."),
-    click.option("--constants", type=PATH, metavar="FILE.npz",
-                 help="Bind model inputs to values known at compile time."),
-    click.option("--dtype", type=click.Choice(list(DTYPES)),
-                 help="Format to compute in (default: the model's own)."),
-    click.option("--io-dtype", type=click.Choice(list(DTYPES)),
-                 help="Format of float inputs, outputs and caches (default: the model's own)."),
-    click.option("--as", "as_family", metavar="FAMILY", help="Take a model directory of unknown model_type for one of FAMILY."),
-    click.option("--part", metavar="PART", help="Of a model of several parts (text, vision, encoder, decoder): the one to compile."),
+    click.option(
+        "--dim",
+        "dims",
+        multiple=True,
+        metavar="NAME=VALUE",
+        callback=_dims,
+        help="Bind a symbolic dimension; repeatable.",
+    ),
+    click.option(
+        "--constants", type=PATH, metavar="FILE.npz", help="Bind model inputs to values known at compile time."
+    ),
+    click.option("--dtype", type=click.Choice(list(DTYPES)), help="Format to compute in (default: the model's own)."),
+    click.option(
+        "--io-dtype",
+        type=click.Choice(list(DTYPES)),
+        help="Format of float inputs, outputs and caches (default: the model's own).",
+    ),
+    click.option(
+        "--as", "as_family", metavar="FAMILY", help="Take a model directory of unknown model_type for one of FAMILY."
+    ),
+    click.option(
+        "--part",
+        metavar="PART",
+        help="Of a model of several parts (text, vision, encoder, decoder): the one to compile.",
+    ),
     click.option("--logits", type=click.Choice(LOGITS), help="Of which tokens of a prompt (default: all)."),
-    click.option("--input", "input", type=click.Choice(INPUTS), help="What a decoder takes: token ids (default) or embeddings."),
+    click.option(
+        "--input", "input", type=click.Choice(INPUTS), help="What a decoder takes: token ids (default) or embeddings."
+    ),
     click.option("--source", type=int, metavar="N", help="Rows of an encoder's result that a decoder attends to."),
-    click.option("--kernels", default="", metavar="FILE.py", help="Element-wise functions for ONNX nodes of kinds of one's own (executed)."),
+    click.option(
+        "--kernels",
+        default="",
+        metavar="FILE.py",
+        help="Element-wise functions for ONNX nodes of kinds of one's own (executed).",
+    ),
     click.option("--tp", type=int, metavar="N", help="Chips that share every layer of a language model."),
-    click.option("--chips", type=ChipsType(), metavar="N|XxY", help="Chips that run the program together, in a row or a grid."),
+    click.option(
+        "--chips", type=ChipsType(), metavar="N|XxY", help="Chips that run the program together, in a row or a grid."
+    ),
     click.option("--machine", default="tx8", metavar="NAME|FILE.toml", show_default=True, help="Machine description."),
-)  # fmt: skip
+)
 
 
 def model_options(command: Callable) -> Callable:

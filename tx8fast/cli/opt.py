@@ -27,7 +27,7 @@ MAX_TEXT_BYTES = 1 << 28
     metavar="a,b{x=1}",
     help="Passes to run, in order; repeatable. Without it the text is only read, checked and printed.",
 )
-@click.option("--locations", is_flag=True, help="Print where each op came from.")  # fmt: skip
+@click.option("--locations", is_flag=True, help="Print where each op came from.")
 def opt(source: Path, passes: tuple[str, ...], locations: bool) -> None:
     """Run passes on the graph in IN.mlir ("-" reads stdin) and print it on stdout."""
     from tx8fast.ir import new_context

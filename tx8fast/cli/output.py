@@ -160,8 +160,14 @@ class _Events(Reporter):
             return
         self.last = now
         eta = self.eta_seconds(done, total)
-        event = {"event": "progress", "task": self.task, **({"phase": self.name} if self.name else {}), "done": done, "total": total,
-                 "eta_seconds": None if eta is None else round(eta, 3)}  # fmt: skip
+        event = {
+            "event": "progress",
+            "task": self.task,
+            **({"phase": self.name} if self.name else {}),
+            "done": done,
+            "total": total,
+            "eta_seconds": None if eta is None else round(eta, 3),
+        }
         _line(json.dumps(event))
 
     def phase(self, name: str) -> None:

@@ -25,18 +25,36 @@ def plan_facts(table: GraphTable, plans: Plans) -> list[dict[str, Any]]:
                 names.setdefault(step.record, step.name)
     return [
         {
-            "index": i, "name": names[record], "op": record.kind,
-            "engine": _engine(p), "reason": p.reason,
-            "parts": list(p.plan.parts), "slices": list(p.plan.slices), "order": list(p.plan.order),
-            "nests": [{"op": n.low.record.kind, "engine": _engine(n), "parts": list(n.plan.parts), "slices": list(n.plan.slices),
-                       "order": list(n.plan.order), "held": sorted(n.plan.held), "estimate_cycles": n.plan.estimate_cycles}
-                      for n in p.nests],
-            "bound": p.plan.bound, "spm_peak_bytes": p.plan.spm_bytes, "estimate_cycles": p.plan.estimate_cycles,
-            "shared": list(p.plan.shared), "steps": math.prod(p.tiling.trips), "candidates": p.plan.candidates,
+            "index": i,
+            "name": names[record],
+            "op": record.kind,
+            "engine": _engine(p),
+            "reason": p.reason,
+            "parts": list(p.plan.parts),
+            "slices": list(p.plan.slices),
+            "order": list(p.plan.order),
+            "nests": [
+                {
+                    "op": n.low.record.kind,
+                    "engine": _engine(n),
+                    "parts": list(n.plan.parts),
+                    "slices": list(n.plan.slices),
+                    "order": list(n.plan.order),
+                    "held": sorted(n.plan.held),
+                    "estimate_cycles": n.plan.estimate_cycles,
+                }
+                for n in p.nests
+            ],
+            "bound": p.plan.bound,
+            "spm_peak_bytes": p.plan.spm_bytes,
+            "estimate_cycles": p.plan.estimate_cycles,
+            "shared": list(p.plan.shared),
+            "steps": math.prod(p.tiling.trips),
+            "candidates": p.plan.candidates,
             "runner_up_cycles": p.plan.runner_up_cycles,
         }
         for i, (record, p) in enumerate(plans.items())
-    ]  # fmt: skip
+    ]
 
 
 def _engine(p: Planned) -> str:

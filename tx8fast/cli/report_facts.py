@@ -37,10 +37,16 @@ def report_facts(
         "sim": {**simulation_facts(path, program, result), **interval(program, result)},
         "program": head,
         "segments": segment_facts(program),
-        "tensors": [*_tensors(program.inputs, "inputs"), *_tensors(program.params, "weights"), *_tensors(program.outputs, "outputs")],
+        "tensors": [
+            *_tensors(program.inputs, "inputs"),
+            *_tensors(program.params, "weights"),
+            *_tensors(program.outputs, "outputs"),
+        ],
         "stretches": [(group, at) for _, group, at in result.timeline],
-        "chain": [{"group": group, "segments": [program.launches[i].segment for i in own]}
-                  for own, (_, group, _) in zip(launches, result.timeline, strict=True)],
+        "chain": [
+            {"group": group, "segments": [program.launches[i].segment for i in own]}
+            for own, (_, group, _) in zip(launches, result.timeline, strict=True)
+        ],
         "edges": _edges(program, launches),
         "layers_text": lambda indices: layers.text(names[i] for i in indices),
         "spm": [max((peak[s] for s in g.segments), default=0) for g in result.groups],
@@ -49,15 +55,26 @@ def report_facts(
         "meanings": {**LOSSES, "cut": CUT},
         "roof": {
             "peak_macs_per_cycle": machine.peak_macs_per_cycle(head["compute_dtype"] or "bf16"),
-            "ddr_bytes_per_cycle": machine.ddr_bytes_per_cycle, "ddr_bytes": machine.chip.ddr_bytes, "spm_bytes": machine.tile.spm_bytes,
-            "clock_hz": machine.chip.clock_hz, "link_bytes_per_cycle": machine.noc.link_bytes,
+            "ddr_bytes_per_cycle": machine.ddr_bytes_per_cycle,
+            "ddr_bytes": machine.chip.ddr_bytes,
+            "spm_bytes": machine.tile.spm_bytes,
+            "clock_hz": machine.chip.clock_hz,
+            "link_bytes_per_cycle": machine.noc.link_bytes,
         },
-    }  # fmt: skip
+    }
 
 
 def _tensors(tensors: list[Tensor], kind: str) -> list[dict[str, Any]]:
-    return [{"name": t.name, "kind": kind, "type": f"{t.ddr_dtype}[{', '.join(map(str, t.shape))}]", "offset": t.address - DDR_BASE,
-             "size_bytes": t.size_bytes} for t in tensors]  # fmt: skip
+    return [
+        {
+            "name": t.name,
+            "kind": kind,
+            "type": f"{t.ddr_dtype}[{', '.join(map(str, t.shape))}]",
+            "offset": t.address - DDR_BASE,
+            "size_bytes": t.size_bytes,
+        }
+        for t in tensors
+    ]
 
 
 def _edges(program: Program, stretches: list[list[int]]) -> list[tuple[int, int]]:

@@ -33,27 +33,62 @@ def _kinds(_ctx: click.Context, _param: click.Parameter, values: Sequence[str]) 
 
 
 _OPTIONS = (
-    click.option("--opt", type=click.Choice(["1", "2", "3"]), default="2", show_default=True, help="Effort of the search."),
-    click.option("--search-seconds", type=float, default=5.0, show_default=True, metavar="S",
-                 help="How long --opt 3 may search: an amount of work for chains, a time limit for the integer program."),
-    click.option("--sharing/--no-sharing", default=True, show_default=True,
-                 help="Tiles load common operands together and pass them on."),
-    click.option("--order", type=click.Choice(ORDERS), default="best", show_default=True,
-                 help="How tiles order their instructions: as the loop nest, so that engines wait least, the same by time steps, the best of the "
-                      "last two."),
-    click.option("--only", multiple=True, metavar="PATTERN",
-                 help="Group no ops but those whose name matches (*, ?, [..]); with --load-plans search these again. "
-                 "Repeatable."),
-    click.option("--save-plans", type=PATH, metavar="FILE.json",
-                 help="Write the groups, their plans, and why groups end where they do."),
-    click.option("--load-plans", type=PATH, metavar="FILE.json",
-                 help="Take groups and plans from a file that --save-plans wrote, and do not search."),
-    click.option("--show", multiple=True, metavar="|".join(RECORDS) + "[:PATTERN]", callback=_kinds,
-                 help="With --stop-after search, but for order: print records of this kind, of groups with an op of this name, "
-                 "one per line. Repeatable."),
-    click.option("--dot", type=PATH, metavar="FILE.dot",
-                 help="Write a drawing of the graph with its groups, for graphviz."),
-)  # fmt: skip
+    click.option(
+        "--opt", type=click.Choice(["1", "2", "3"]), default="2", show_default=True, help="Effort of the search."
+    ),
+    click.option(
+        "--search-seconds",
+        type=float,
+        default=5.0,
+        show_default=True,
+        metavar="S",
+        help="How long --opt 3 may search: an amount of work for chains, a time limit for the integer program.",
+    ),
+    click.option(
+        "--sharing/--no-sharing",
+        default=True,
+        show_default=True,
+        help="Tiles load common operands together and pass them on.",
+    ),
+    click.option(
+        "--order",
+        type=click.Choice(ORDERS),
+        default="best",
+        show_default=True,
+        help="How tiles order their instructions: as the loop nest, so that engines wait least, the same by time steps, the best of the "
+        "last two.",
+    ),
+    click.option(
+        "--only",
+        multiple=True,
+        metavar="PATTERN",
+        help="Group no ops but those whose name matches (*, ?, [..]); with --load-plans search these again. "
+        "Repeatable.",
+    ),
+    click.option(
+        "--save-plans",
+        type=PATH,
+        metavar="FILE.json",
+        help="Write the groups, their plans, and why groups end where they do.",
+    ),
+    click.option(
+        "--load-plans",
+        type=PATH,
+        metavar="FILE.json",
+        help="Take groups and plans from a file that --save-plans wrote, and do not search.",
+    ),
+    click.option(
+        "--show",
+        multiple=True,
+        metavar="|".join(RECORDS) + "[:PATTERN]",
+        callback=_kinds,
+        help="With --stop-after search, but for order: print records of this kind, of groups with an op of this name, "
+        "one per line. Repeatable.",
+    ),
+    click.option(
+        "--dot", type=PATH, metavar="FILE.dot", help="Write a drawing of the graph with its groups, for graphviz."
+    ),
+)
 
 
 def search_options(command: Callable) -> Callable:
@@ -108,12 +143,22 @@ class SearchArguments:
         from tx8fast.search.records import Records
 
         s = searched
-        return [row for kind, pattern in self.show
-                for row in Records(s.table, s.plans, s.machine, s.sharing, [pattern] if pattern else []).of(kind)]  # fmt: skip
+        return [
+            row
+            for kind, pattern in self.show
+            for row in Records(s.table, s.plans, s.machine, s.sharing, [pattern] if pattern else []).of(kind)
+        ]
 
 
-def search_fields(opt: str, search_seconds: float, sharing: bool, order: str, only: tuple[str, ...], load_plans: Path | None,
-                  stage: str | None) -> dict[str, Any]:  # fmt: skip
+def search_fields(
+    opt: str,
+    search_seconds: float,
+    sharing: bool,
+    order: str,
+    only: tuple[str, ...],
+    load_plans: Path | None,
+    stage: str | None,
+) -> dict[str, Any]:
     """Return fields of `CompileOptions`. Refuses options that contradict --load-plans, warns of those without effect."""
     searches = stage not in ("import", "passes")
     if load_plans is not None and searches:
@@ -124,8 +169,14 @@ def search_fields(opt: str, search_seconds: float, sharing: bool, order: str, on
         warn_unused(given(["search_seconds"]), f"it limits the integer program of --opt 3, and this is --opt {opt}")
     if opt == "1" and load_plans is None and searches:
         warn_unused(given(["only"]), "--opt 1 groups no ops")
-    return {"opt": int(opt), "search_seconds": search_seconds, "sharing": sharing, "order": order, "only": tuple(only),
-            "load_plans": "" if load_plans is None else str(load_plans)}  # fmt: skip
+    return {
+        "opt": int(opt),
+        "search_seconds": search_seconds,
+        "sharing": sharing,
+        "order": order,
+        "only": tuple(only),
+        "load_plans": "" if load_plans is None else str(load_plans),
+    }
 
 
 def record_line(row: dict[str, Any]) -> str:

@@ -34,8 +34,13 @@ def sensitivity(model: Path, length: int | None, as_json: bool, table: TableChoi
     context = click.get_current_context()
     machine_given = _is_given(context, "machine")
     if model.suffix == ".tx8":
-        unused = [p.opts[0] for p in context.command.params if p.name not in ("model", "machine", "length", "as_json", "columns", "sort", "as_csv")
-                  and p.name is not None and _is_given(context, p.name)]  # fmt: skip
+        unused = [
+            p.opts[0]
+            for p in context.command.params
+            if p.name not in ("model", "machine", "length", "as_json", "columns", "sort", "as_csv")
+            and p.name is not None
+            and _is_given(context, p.name)
+        ]
         if unused:
             raise click.UsageError(f"{model} is a program: drop {', '.join(unused)}, its model is bound already")
         program = open_program(model, length).program

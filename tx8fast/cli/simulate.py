@@ -87,8 +87,17 @@ def _view(window: tuple[int, int] | None, layers: frozenset[int] | None, detail:
 @forbid_option
 @json_option
 @table_options
-def sim(program: Path, trace: Path | None, trace_window: tuple[int, int] | None, trace_layers: frozenset[int] | None,
-        trace_detail: str | None, length: int | None, forbid: tuple[str, ...], as_json: bool, table: TableChoice) -> None:  # fmt: skip
+def sim(
+    program: Path,
+    trace: Path | None,
+    trace_window: tuple[int, int] | None,
+    trace_layers: frozenset[int] | None,
+    trace_detail: str | None,
+    length: int | None,
+    forbid: tuple[str, ...],
+    as_json: bool,
+    table: TableChoice,
+) -> None:
     """Simulate PROGRAM cycle by cycle: time, utilisation, distance from the roofline."""
     from tx8fast.cli.facts import simulation_facts
     from tx8fast.program.verify import verify
@@ -159,8 +168,16 @@ def sim(program: Path, trace: Path | None, trace_window: tuple[int, int] | None,
 )
 @json_option
 @table_options
-def run_(program: Path, inputs: Path, outputs: Path, weights: Path | None, sanitize: bool, exact: bool, as_json: bool,
-         table: TableChoice) -> None:  # fmt: skip
+def run_(
+    program: Path,
+    inputs: Path,
+    outputs: Path,
+    weights: Path | None,
+    sanitize: bool,
+    exact: bool,
+    as_json: bool,
+    table: TableChoice,
+) -> None:
     """Execute PROGRAM bit by bit on arrays."""
     from tx8fast import lengths
     from tx8fast.cli.npz import fit_inputs, read_npz, write_npz
@@ -187,8 +204,10 @@ def run_(program: Path, inputs: Path, outputs: Path, weights: Path | None, sanit
         results = serves.crop(results, length)
     with replacing(outputs, "outputs") as f:
         write_npz(f, results)
-    rows = [{"name": t.name, "shape": list(results[t.name].shape), "dtype": t.dtype, **_statistics(results[t.name])}
-            for t in compiled.outputs]  # fmt: skip
+    rows = [
+        {"name": t.name, "shape": list(results[t.name].shape), "dtype": t.dtype, **_statistics(results[t.name])}
+        for t in compiled.outputs
+    ]
     facts = {"program": str(program), "outputs_file": str(outputs), "run_seconds": seconds, "outputs": rows}
     if length is not None:
         facts["length"] = length

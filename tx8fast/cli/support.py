@@ -72,8 +72,15 @@ def support_facts(table: GraphTable, machine: Machine, needed: dict[str, Any]) -
     share = share_of(routines, bound.bound_cycles, exact=False)
     return {
         "ops": [
-            {"op": r.op, "engine": r.engine, "reason": r.reason, "count": r.count, "distinct": len(r.distinct),
-             "macs": r.macs, "example": r.example}
+            {
+                "op": r.op,
+                "engine": r.engine,
+                "reason": r.reason,
+                "count": r.count,
+                "distinct": len(r.distinct),
+                "macs": r.macs,
+                "example": r.example,
+            }
             for r in sorted(rows.values(), key=lambda r: (-r.macs, r.op, r.reason))
         ],
         **needed,
@@ -91,7 +98,7 @@ def support_facts(table: GraphTable, machine: Machine, needed: dict[str, Any]) -
         "bound_seconds": bound.bound_cycles / machine.chip.clock_hz,
         "kernel_core_share": share.part(share.routine_cycles),
         "engine_cycles": _engine_cycles(list(rows.values()), machine, bound),
-    }, share  # fmt: skip
+    }, share
 
 
 def _engine_cycles(rows: list[_Row], machine: Machine, bound: Roofline) -> dict[str, float]:

@@ -55,9 +55,18 @@ def table_options(command: Callable) -> Callable:
         return command(*args, table=TableChoice(columns, sort, as_csv), **given)
 
     for option in (
-        click.option("--csv", "as_csv", is_flag=True, help="Print the table alone, unrounded, as comma-separated values."),
-        click.option("--sort", default="", metavar="COLUMN[:up|:down]", help="Sort the table (default: numbers fall, names rise)."),
-        click.option("--columns", callback=_names, metavar="A,B,..", help="Columns of the table, by the names that --csv prints."),
-    ):  # fmt: skip
+        click.option(
+            "--csv", "as_csv", is_flag=True, help="Print the table alone, unrounded, as comma-separated values."
+        ),
+        click.option(
+            "--sort",
+            default="",
+            metavar="COLUMN[:up|:down]",
+            help="Sort the table (default: numbers fall, names rise).",
+        ),
+        click.option(
+            "--columns", callback=_names, metavar="A,B,..", help="Columns of the table, by the names that --csv prints."
+        ),
+    ):
         run = option(run)
     return run

@@ -54,11 +54,18 @@ MOST_LOSSES = 4
     help="Exit with 2 if anything is outside the proof: an op or a kernel-core routine that it has no expression for.",
 )
 @length_option
-@json_option  # fmt: skip
+@json_option
 def verify(
-    program: Path, model: Path, constants: Path | None, group_table: str, kernels: str, quick: bool, strict: bool, length: int | None,
+    program: Path,
+    model: Path,
+    constants: Path | None,
+    group_table: str,
+    kernels: str,
+    quick: bool,
+    strict: bool,
+    length: int | None,
     as_json: bool,
-) -> int:  # fmt: skip
+) -> int:
     """Prove that PROGRAM computes MODEL: execute it over a finite field and compare every element with the graph's expression.
 
     Needs no weights. Exit code 0: proved, or proved only in part (the first line says so, and with --strict it is 2); 2: the

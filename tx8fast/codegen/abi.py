@@ -95,13 +95,22 @@ def _params(cls: type[Instruction], text: str, **derived: Derive) -> tuple[Param
 
 
 _FUNCTIONS = {
-    "exp_lp": "Explp", "eq": "Equal", "ne": "UnEqual", "ge": "GreaterEqual", "gt": "Greater", "le": "LessEqual", "lt": "LessThen",
-}  # fmt: skip
+    "exp_lp": "Explp",
+    "eq": "Equal",
+    "ne": "UnEqual",
+    "ge": "GreaterEqual",
+    "gt": "Greater",
+    "le": "LessEqual",
+    "lt": "LessThen",
+}
 _FORMS = {"v": "VV", "vv": "VV", "vs": "VS", "vuv": "VuV", "vuvloop": "VuVLoop"}
 _ARGUMENTS = {
-    "v": "src0 dst n", "vv": "src0 src1 dst n", "vs": "src0 scalar dst n", "vuv": "src0 src1 dst n unit",
+    "v": "src0 dst n",
+    "vv": "src0 src1 dst n",
+    "vs": "src0 scalar dst n",
+    "vuv": "src0 src1 dst n unit",
     "vuvloop": "src0 src1 dst n unit full full_unit",
-}  # fmt: skip
+}
 
 
 def _member(function: str) -> str:
@@ -147,8 +156,16 @@ def _conversions() -> dict[str, Call]:
     return out
 
 
-_EXACT_PAIRS = {("i16", "f16"), ("bf16", "f16"), ("bf16", "f32"), ("bf16", "tf32"), ("f16", "f32"), ("f16", "tf32"),
-                ("tf32", "f16"), ("tf32", "f32")}  # fmt: skip
+_EXACT_PAIRS = {
+    ("i16", "f16"),
+    ("bf16", "f16"),
+    ("bf16", "f32"),
+    ("bf16", "tf32"),
+    ("f16", "f32"),
+    ("f16", "tf32"),
+    ("tf32", "f16"),
+    ("tf32", "f32"),
+}
 
 
 def _padded(r: dict[str, int]) -> tuple[int, int, int, int]:
@@ -168,9 +185,14 @@ def _joined(r: dict[str, int]) -> tuple[int, int, int, int]:
 
 #: order of the dimensions behind a move
 _TURNED = {
-    "mirror": "nhwc", "transpose": "nwhc", "rotate90": "nwhc", "rotate180": "nhwc", "rotate270": "nwhc",
-    "nchw2nhwc": "nhwc", "nhwc2nchw": "nhwc",
-}  # fmt: skip
+    "mirror": "nhwc",
+    "transpose": "nwhc",
+    "rotate90": "nwhc",
+    "rotate180": "nhwc",
+    "rotate270": "nwhc",
+    "nchw2nhwc": "nhwc",
+    "nhwc2nchw": "nhwc",
+}
 _STRIDED = "ss2 ss1 ss0 sn2 sn1 sn0 ds2 ds1 ds0 dn2 dn1 dn0"
 #: instruction, table, member, and its parameters
 _PLAIN = [
@@ -240,21 +262,49 @@ def _steps(name: str, table: str, *members: str) -> tuple[Call, ...]:
 
 
 _STRIDES = "run_bytes s0 n0 s1 n1 s2 n2"
-_COMMON = ("SetPsum psum_en psum psum_fmt", "SetPositiveAxisScale scale_p", "SetNegativeAxisScale scale_n",
-           "SetQuant quant", "EnableRelu act=1", "EnableLeakyRelu act=2")  # fmt: skip
+_COMMON = (
+    "SetPsum psum_en psum psum_fmt",
+    "SetPositiveAxisScale scale_p",
+    "SetNegativeAxisScale scale_n",
+    "SetQuant quant",
+    "EnableRelu act=1",
+    "EnableLeakyRelu act=2",
+)
 
 
 @cache
 def steps() -> dict[str, tuple[Call, ...]]:
     """Return, by instruction, the members that fill in one packet together (TX8 hardware manual 17.6)."""
-    conv = _steps("conv", "conv", "AddInput src shape fmt", "AddWeight weight", "AddOutput out result_shape out_fmt", "SetOpType type",
-                  "SetPads pad", "SetKernelStrides swr", "SetDilations dx dy", "AddBias bias_en bias", *_COMMON)  # fmt: skip
+    conv = _steps(
+        "conv",
+        "conv",
+        "AddInput src shape fmt",
+        "AddWeight weight",
+        "AddOutput out result_shape out_fmt",
+        "SetOpType type",
+        "SetPads pad",
+        "SetKernelStrides swr",
+        "SetDilations dx dy",
+        "AddBias bias_en bias",
+        *_COMMON,
+    )
     return {
-        "rdma": _steps("rdma", "rdma", "AddSrcDst ddr dst fmt", f"ConfigStrideIteration {_STRIDES}",
-                       "Rdma1d ddr dst run_bytes fmt"),
-        "wdma": _steps("wdma", "wdma", "AddSrcDst src ddr fmt", f"ConfigStrideIteration {_STRIDES}",
-                       "Wdma1d src ddr run_bytes fmt"),
-        "gemm": _steps("gemm", "gemm", "AddInput left right fmt", "ConfigMKN m k n", "ConfigBatch batch_l batch_r",
-                       "SetTransflag l_trs r_trs", "AddOutput out out_fmt", "AddBias bias_en bias bias_fmt", *_COMMON),
+        "rdma": _steps(
+            "rdma", "rdma", "AddSrcDst ddr dst fmt", f"ConfigStrideIteration {_STRIDES}", "Rdma1d ddr dst run_bytes fmt"
+        ),
+        "wdma": _steps(
+            "wdma", "wdma", "AddSrcDst src ddr fmt", f"ConfigStrideIteration {_STRIDES}", "Wdma1d src ddr run_bytes fmt"
+        ),
+        "gemm": _steps(
+            "gemm",
+            "gemm",
+            "AddInput left right fmt",
+            "ConfigMKN m k n",
+            "ConfigBatch batch_l batch_r",
+            "SetTransflag l_trs r_trs",
+            "AddOutput out out_fmt",
+            "AddBias bias_en bias bias_fmt",
+            *_COMMON,
+        ),
         **dict.fromkeys(("conv", "depthwise", "backward_conv"), conv),
-    }  # fmt: skip
+    }

@@ -11,8 +11,23 @@ from tx8fast import isa
 from tx8fast.codegen.abi import CLASSES, FORMATS, ROUNDING, Call, calls, steps
 
 _WRITTEN = "/* Written by tx8fast from its declarations of the instruction set. Do not edit. */"
-PACKETS = ("Arith", "Relation", "Logic", "Transcendental", "Activation", "Convert", "Reduce", "Pool", "UnPool", "MaskDataMove",
-           "Peripheral", "DataMove", "Ne", "Rdma", "Wdma")  # fmt: skip
+PACKETS = (
+    "Arith",
+    "Relation",
+    "Logic",
+    "Transcendental",
+    "Activation",
+    "Convert",
+    "Reduce",
+    "Pool",
+    "UnPool",
+    "MaskDataMove",
+    "Peripheral",
+    "DataMove",
+    "Ne",
+    "Rdma",
+    "Wdma",
+)
 
 
 def members() -> dict[str, dict[str, list[tuple[str, Call]]]]:

@@ -14,14 +14,29 @@ from typing import Any
 import numpy as np
 
 _BINARY = {
-    "add": "+", "subtract": "-", "multiply": "*", "bitwise_and": "&", "bitwise_or": "|", "left_shift": "<<", "right_shift": ">>",
-    "equal": "==", "not_equal": "!=", "less": "<", "less_equal": "<=", "greater": ">", "greater_equal": ">=",
-}  # fmt: skip
+    "add": "+",
+    "subtract": "-",
+    "multiply": "*",
+    "bitwise_and": "&",
+    "bitwise_or": "|",
+    "left_shift": "<<",
+    "right_shift": ">>",
+    "equal": "==",
+    "not_equal": "!=",
+    "less": "<",
+    "less_equal": "<=",
+    "greater": ">",
+    "greater_equal": ">=",
+}
 #: functions of the text that uses formulas
 _CALLS = {
-    "floor_divide": "floor_div", "remainder": "floor_mod", "maximum": "most", "minimum": "least", "gcd": "divisor",
+    "floor_divide": "floor_div",
+    "remainder": "floor_mod",
+    "maximum": "most",
+    "minimum": "least",
+    "gcd": "divisor",
     "bitwise_count": "ones",
-}  # fmt: skip
+}
 _WORD = 1 << 31
 
 

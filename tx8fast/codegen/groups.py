@@ -140,8 +140,12 @@ class Group:
             yield f"    const uint64_t a{k} = t->ddr + args[{arg}]{places[k]};{_note(what)}"
         if any("op_routine(" in line for line in body):
             yield f"    const uint64_t slots[] = {{{', '.join(f'a{k}' for k in slots) or '0'}}};"
-        yield from (line.replace("op_routine(calls[", f"op_routine({self.name}_calls[").replace(", calls[", f", {self.name}_calls[")
-                    for line in body)  # fmt: skip
+        yield from (
+            line.replace("op_routine(calls[", f"op_routine({self.name}_calls[").replace(
+                ", calls[", f", {self.name}_calls["
+            )
+            for line in body
+        )
         own = max(barriers(c) for c in form.codes)
         for _ in range(self.barriers - own):
             yield "    op_barrier(); /* with tiles that do more */"

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from tx8fast.errors import ConfigError, UnsupportedError
-from tx8fast.ir.core import PURE, Builder, Context, Value
+from tx8fast.ir.builder import Builder
+from tx8fast.ir.core import PURE, Context, Value
 from tx8fast.ir.ops.base import reference
 from tx8fast.records import dataclass
 from tx8fast.weights import ArraySource, Weight, WeightTable, np_dtype
@@ -95,8 +96,16 @@ class Tensor:
 
     __slots__ = ("shape", "dtype", "array", "key", "load", "value")
 
-    def __init__(self, shape: Sequence[int], dtype: str, *, array: np.ndarray | None = None, key: str | None = None,
-                 load: Callable[[], np.ndarray] | None = None, value: Value | None = None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        shape: Sequence[int],
+        dtype: str,
+        *,
+        array: np.ndarray | None = None,
+        key: str | None = None,
+        load: Callable[[], np.ndarray] | None = None,
+        value: Value | None = None,
+    ) -> None:
         self.shape = tuple(shape)
         self.dtype = dtype
         self.array: Any = array  # np.ndarray or None

@@ -44,11 +44,25 @@ _COMPARISONS = {
     "not_equal": "ne",
 }
 #: of truth values, which are 1 and 0
-_TRUTHS = {"logical_and": "mul", "bitwise_and": "mul", "logical_or": "add", "bitwise_or": "add", "logical_xor": "ne",
-           "bitwise_xor": "ne", "logical_not": "eq", "invert": "eq"}  # fmt: skip
+_TRUTHS = {
+    "logical_and": "mul",
+    "bitwise_and": "mul",
+    "logical_or": "add",
+    "bitwise_or": "add",
+    "logical_xor": "ne",
+    "bitwise_xor": "ne",
+    "logical_not": "eq",
+    "invert": "eq",
+}
 _NEGATIONS, _SUMS = ("logical_not", "invert"), ("logical_or", "bitwise_or")
-_HINTS = {"expm1": "exp(x) - 1", "log1p": "log(1 + x)", "exp2": "exp(0.6931471805599453 * x)", "sign": "where(x > 0, 1, where(x < 0, -1, 0))",
-          "tan": "sin(x) / cos(x)", "power": "exp(y * log(x)), or whole exponents"}  # fmt: skip
+_HINTS = {
+    "expm1": "exp(x) - 1",
+    "log1p": "log(1 + x)",
+    "exp2": "exp(0.6931471805599453 * x)",
+    "sign": "where(x > 0, 1, where(x < 0, -1, 0))",
+    "tan": "sin(x) / cos(x)",
+    "power": "exp(y * log(x)), or whole exponents",
+}
 
 
 @dataclass

@@ -133,9 +133,15 @@ def run_together(
     concerns, and the row that each stands at.
     """
     status, which, places = _core.run_streams(
-        [t.tile for t in own], list(numbers), [np.ascontiguousarray(s, np.int64) for s in stops],
-        [t.tile for t in tiles], monitors, len(tiles) // n_chips, n_chips, threads,
-    )  # fmt: skip
+        [t.tile for t in own],
+        list(numbers),
+        [np.ascontiguousarray(s, np.int64) for s in stops],
+        [t.tile for t in tiles],
+        monitors,
+        len(tiles) // n_chips,
+        n_chips,
+        threads,
+    )
     return _ENDS[status], which, places
 
 

@@ -41,18 +41,26 @@ def text() -> str:
         "/* the named parameters of a form, by place */",
         listed("TX8_LIMITED(F, P)", _form_fields(forms)),
         "/* form, parameter that holds a format code, name */",
-        listed("TX8_FORMAT_PARAMETERS(X)", (
-            f'X({i}, {p.index(f)}, "{f}")' for i, p in enumerate(forms) for f in FORMAT_FIELDS if f in p)),
+        listed(
+            "TX8_FORMAT_PARAMETERS(X)",
+            (f'X({i}, {p.index(f)}, "{f}")' for i, p in enumerate(forms) for f in FORMAT_FIELDS if f in p),
+        ),
         "/* form, parameters whose product is a size; -1: none */",
-        listed("TX8_PRODUCTS(X)", (
-            f"X({i}, {', '.join(map(str, _places(p, names)))})"
-            for i, p in enumerate(forms) for names in PRODUCTS if set(names) <= set(p))),
+        listed(
+            "TX8_PRODUCTS(X)",
+            (
+                f"X({i}, {', '.join(map(str, _places(p, names)))})"
+                for i, p in enumerate(forms)
+                for names in PRODUCTS
+                if set(names) <= set(p)
+            ),
+        ),
         "/* form, three strides with their counts; -1: none */",
         listed("TX8_REACHES(X)", _reaches(forms)),
         "/* form, parameter that holds the slot of a row number */",
         listed("TX8_NUMBER_SLOTS(X)", (f"X({i}, {k})" for i, k in numbers)),
         "#endif",
-    ]  # fmt: skip
+    ]
     return "\n".join(parts) + "\n"
 
 

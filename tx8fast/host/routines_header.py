@@ -18,9 +18,16 @@ from tx8fast.numerics.steps import MOST_ARGUMENTS, MOST_STEPS
 LINE = 116
 HEADER = Path(__file__).with_name("csrc") / "tx8_routines.h"
 _ENUMS: dict[str, Iterable[str]] = {
-    "TX8_WORK_": WORK, "TX8_WHY_": WHY, "TX8_ACT_": ACTIVATIONS, "TX8_REDUCE_": REDUCTIONS, "TX8_PAD_": PAD_MODES,
-    "TX8_COMBINE_": COMBINES, "TX8_SAMPLE_": (*SAMPLE_MODES, "", *SAMPLE_PADDINGS), "TX8_NET_": NETS, "TX8_CELL_": CELL_ACTIVATIONS,
-}  # fmt: skip
+    "TX8_WORK_": WORK,
+    "TX8_WHY_": WHY,
+    "TX8_ACT_": ACTIVATIONS,
+    "TX8_REDUCE_": REDUCTIONS,
+    "TX8_PAD_": PAD_MODES,
+    "TX8_COMBINE_": COMBINES,
+    "TX8_SAMPLE_": (*SAMPLE_MODES, "", *SAMPLE_PADDINGS),
+    "TX8_NET_": NETS,
+    "TX8_CELL_": CELL_ACTIVATIONS,
+}
 
 
 def text() -> str:

@@ -95,7 +95,16 @@ def block_arrays(block: Block) -> BlockArrays:
             t = v.type
             sizes[t] = t.size_bytes if type(t) is TensorType and t.is_static else -1
     return BlockArrays(
-        ops, values, first_result, np.array([op.info.code for op in ops], np.int32), np.array(opr_ptr, np.int32), opr_val,
-        np.array(res_ptr, np.int32), np.array(defs, np.int32), use_ptr, owner[order], np.array(slots, np.int32)[order],
+        ops,
+        values,
+        first_result,
+        np.array([op.info.code for op in ops], np.int32),
+        np.array(opr_ptr, np.int32),
+        opr_val,
+        np.array(res_ptr, np.int32),
+        np.array(defs, np.int32),
+        use_ptr,
+        owner[order],
+        np.array(slots, np.int32)[order],
         np.array([sizes[v.type] for v in values], np.int64),
-    )  # fmt: skip
+    )

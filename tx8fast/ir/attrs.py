@@ -254,9 +254,16 @@ class WindowAttr(StructAttr):
 
 #: what every context knows from the start; a dialect adds its own to `Context.attr_classes`
 ATTR_CLASSES: dict[str, type] = {
-    "parallel": ParallelAttr, "dev": DevAttr, "region": RegionAttr, "window": WindowAttr,
-    "mem_scope": MemScope, "mem_layout": MemLayout, "parallel_mode": ParallelMode, "align_mode": AlignMode,
-    "group_tag": GroupTag, "round_mode": RoundMode,
-}  # fmt: skip
+    "parallel": ParallelAttr,
+    "dev": DevAttr,
+    "region": RegionAttr,
+    "window": WindowAttr,
+    "mem_scope": MemScope,
+    "mem_layout": MemLayout,
+    "parallel_mode": ParallelMode,
+    "align_mode": AlignMode,
+    "group_tag": GroupTag,
+    "round_mode": RoundMode,
+}
 #: enumeration class -> its text name
 ENUM_NAMES: dict[type, str] = {c: n for n, c in ATTR_CLASSES.items() if issubclass(c, enum.IntEnum)}

@@ -1,7 +1,7 @@
 """The graph IR's structures: values with use lists, ops, blocks, regions, contexts, builder.
 
 May import: ir.types, ir.attrs, errors. Must not: know any particular op. An op is created through
-`Context.create` or a `Builder` only, which fill in defaults and check listed attributes.
+`Context.create` or an `ir.builder.Builder` only, which fill in defaults and check listed attributes.
 """
 
 from __future__ import annotations
@@ -105,8 +105,14 @@ class Op:
 
     __slots__ = ("info", "operands", "results", "attrs", "regions", "block", "prev", "next", "order", "loc")
 
-    def __init__(self, info: OpInfo, operands: Iterable[Value], result_types: Iterable[Type], attrs: dict[str, Any],
-                 n_regions: int = 0) -> None:  # fmt: skip
+    def __init__(
+        self,
+        info: OpInfo,
+        operands: Iterable[Value],
+        result_types: Iterable[Type],
+        attrs: dict[str, Any],
+        n_regions: int = 0,
+    ) -> None:
         self.info = info
         self.operands = list(operands)
         self.attrs = attrs
@@ -323,8 +329,15 @@ class Context:
             raise VerifyError(f"unknown operation '{name}'")
         return found
 
-    def create(self, name: str, operands: Sequence[Value] = (), result_types: Sequence[Type] | None = None,
-               loc: str | None = None, n_regions: int = 0, **given: Any) -> Op:  # fmt: skip
+    def create(
+        self,
+        name: str,
+        operands: Sequence[Value] = (),
+        result_types: Sequence[Type] | None = None,
+        loc: str | None = None,
+        n_regions: int = 0,
+        **given: Any,
+    ) -> Op:
         """Create a detached op. `result_types=None` infers them. Attributes are checked and defaulted;
         names beginning with `rt_` are run-time attributes and may be added freely."""
         info = self.info(name)
@@ -358,29 +371,3 @@ class Context:
                 raise
             op.results = [Value(t, op, i) for i, t in enumerate(inferred)]
         return op
-
-
-class Builder:
-    """Creates ops at an insertion point: the end of a block, or before an op."""
-
-    def __init__(self, ctx: Context, block: Block, before: Op | None = None, loc: str | None = None) -> None:
-        self.ctx = ctx
-        self.block = block
-        self.before = before
-        self.loc = loc
-
-    def op(self, name: str, *operands: Value, result_types: Sequence[Type] | None = None, loc: str | None = None,
-           n_regions: int = 0, **attrs: Any) -> Op:  # fmt: skip
-        """Create and insert an op; operands that are None at the tail are dropped (absent optionals)."""
-        given = list(operands)
-        while given and given[-1] is None:
-            given.pop()
-        if any(v is None for v in given):
-            none = self.op("none", result_types=[self.ctx.types.none]).result
-            given = [none if v is None else v for v in given]
-        made = self.ctx.create(name, given, result_types, loc or self.loc, n_regions, **attrs)
-        return self.block.insert_before(self.before, made)
-
-    def __call__(self, name: str, *operands: Value, **kw: Any) -> Value:
-        """Create and insert a one-result op; return its result."""
-        return self.op(name, *operands, **kw).result

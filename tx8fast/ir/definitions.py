@@ -27,9 +27,14 @@ def dump_definitions(ctx: Context) -> list[dict[str, Any]]:
                 entry["default"] = list(default) if isinstance(default, tuple) else default
             attrs.append(entry)
         record = {
-            "name": info.name, "code": info.code, "ins": list(info.ins), "outs": list(info.outs), "attrs": attrs,
-            "traits": info.traits, "since": list(info.since),
-        }  # fmt: skip
+            "name": info.name,
+            "code": info.code,
+            "ins": list(info.ins),
+            "outs": list(info.outs),
+            "attrs": attrs,
+            "traits": info.traits,
+            "since": list(info.since),
+        }
         records.append(record)
     return records
 

@@ -18,13 +18,20 @@ from tx8fast.ir.ops import (
     normalisation,
     reduction,
     structure,
-)  # fmt: skip
+)
 from tx8fast.ir.ops.base import OpDef, register
 
 FAMILIES: tuple[tuple[OpDef, ...], ...] = (
-    structure.OPS, contraction.OPS, elementwise.OPS, normalisation.OPS, reduction.OPS, movement.OPS,
-    indexing.OPS, backend.OPS, extra.OPS,
-)  # fmt: skip
+    structure.OPS,
+    contraction.OPS,
+    elementwise.OPS,
+    normalisation.OPS,
+    reduction.OPS,
+    movement.OPS,
+    indexing.OPS,
+    backend.OPS,
+    extra.OPS,
+)
 
 
 def new_context() -> Context:

@@ -39,8 +39,12 @@ def export_text(program: IRProgram) -> str:
     return print_op(module)
 
 
-def export_program(program: IRProgram, folder: str | os.PathLike[str], inputs: Mapping[str, np.ndarray] | None = None,
-                   expected: Mapping[str, np.ndarray] | None = None) -> Path:  # fmt: skip
+def export_program(
+    program: IRProgram,
+    folder: str | os.PathLike[str],
+    inputs: Mapping[str, np.ndarray] | None = None,
+    expected: Mapping[str, np.ndarray] | None = None,
+) -> Path:
     """Write the program into `folder` (made if absent), with argument values and expected results if given.
 
     Weights in files are described by file, offset and length; owned arrays are written. Return the JSON file's path.
@@ -64,16 +68,19 @@ def export_program(program: IRProgram, folder: str | os.PathLike[str], inputs: M
             {"name": n, **_type(v.type), **writer.data(wanted.get(n), v.type, f"result '{n}'")}
             for n, v in zip(_names(main.attrs.get("result_names"), len(results)), results)
         ],
-        "weights": [_weight(program.weights, w, writer) for w in program.weights.values()] if program.weights is not None else [],
-    }  # fmt: skip
+        "weights": [_weight(program.weights, w, writer) for w in program.weights.values()]
+        if program.weights is not None
+        else [],
+    }
     (where / GRAPH).write_text(export_text(program), encoding="utf-8")
     path = where / DESCRIPTION
     path.write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
     return path
 
 
-def load_exported(ctx: Context, folder: str | os.PathLike[str], weights_root: str | os.PathLike[str] | None = None
-                  ) -> tuple[IRProgram, dict[str, np.ndarray], dict[str, np.ndarray]]:  # fmt: skip
+def load_exported(
+    ctx: Context, folder: str | os.PathLike[str], weights_root: str | os.PathLike[str] | None = None
+) -> tuple[IRProgram, dict[str, np.ndarray], dict[str, np.ndarray]]:
     """Read what `export_program` wrote: the program, argument values and expected results by name.
 
     `weights_root` is where the model files of described weights are (default: the folder); those of absent files are

@@ -82,9 +82,13 @@ def elementwise(ins: Shapes, outs: Shapes, cost: int = 1, engine: str = "ct") ->
     dims = tuple([Dim(s, ((i, 1),)) for i, s in enumerate(outs[0])])
     fs = tuple(range(n))
     return Rule(
-        outs[0], "P" * n, tuple([dims if s == outs[0] else aligned(dims, s) for s in ins]), (dims,), ((engine, cost, fs),),
+        outs[0],
+        "P" * n,
+        tuple([dims if s == outs[0] else aligned(dims, s) for s in ins]),
+        (dims,),
+        ((engine, cost, fs),),
         tuple([f"d{i}" for i in fs]),
-    )  # fmt: skip
+    )
 
 
 def copy_dma(ins: Shapes, outs: Shapes, attrs) -> Rule:
@@ -139,8 +143,12 @@ def conv(ins: Shapes, outs: Shapes, attrs) -> Rule:
     c, p, q = r.factor(cg, "R", "c"), r.factor(kh, "R", "p"), r.factor(kw, "R", "q")
     s, d, lo = attrs["stride"], attrs["dilation"], attrs["pad_lo"]
     go = r.radix(fg, o)
-    xin = (r.one(n), _window(r, ins[0][1], y, p, s[0], d[0], lo[0]), _window(r, ins[0][2], x, q, s[1], d[1], lo[1]),
-           r.radix(fg, c))  # fmt: skip
+    xin = (
+        r.one(n),
+        _window(r, ins[0][1], y, p, s[0], d[0], lo[0]),
+        _window(r, ins[0][2], x, q, s[1], d[1], lo[1]),
+        r.radix(fg, c),
+    )
     w = (r.one(p), r.one(q), go, r.one(c))
     bias = [None if b is None else (go,) for b in ins[2:]]
     return r.build((xin, w, *bias), ((r.one(n), r.one(y), r.one(x), go),), [("ne", 1, r.all())])
@@ -174,8 +182,12 @@ def _pool(ins: Shapes, outs: Shapes, attrs, combine: str) -> Rule:
     y, x = _spatial(r, outs[0], (kh, kw), attrs)
     c, p, q = r.factor(ins[0][3], "P", "c"), r.factor(kh, "R", "p"), r.factor(kw, "R", "q")
     s, d, lo = attrs["stride"], attrs["dilation"], attrs["pad_lo"]
-    xin = (r.one(n), _window(r, ins[0][1], y, p, s[0], d[0], lo[0]), _window(r, ins[0][2], x, q, s[1], d[1], lo[1]),
-           r.one(c))  # fmt: skip
+    xin = (
+        r.one(n),
+        _window(r, ins[0][1], y, p, s[0], d[0], lo[0]),
+        _window(r, ins[0][2], x, q, s[1], d[1], lo[1]),
+        r.one(c),
+    )
     return r.build((xin,), ((r.one(n), r.one(y), r.one(x), r.one(c)),), [("ct", 1, r.all())], combine)
 
 

@@ -18,9 +18,7 @@ def gather(ins: Shapes, outs: Shapes, attrs) -> Rule:
     out = r.factors(outs[0])
     v = r.one(r.factor(table[a], "W", "v"))
     n = len(indices)
-    return r.build(
-        ((*out[:a], v, *out[a + n :]), out[a : a + n]), (out,), [("kcore", 1, tuple(range(len(out))))]
-    )  # fmt: skip
+    return r.build(((*out[:a], v, *out[a + n :]), out[a : a + n]), (out,), [("kcore", 1, tuple(range(len(out))))])
 
 
 def gather_elements(ins: Shapes, outs: Shapes, attrs) -> Rule:

@@ -17,10 +17,23 @@ from tx8fast.ir.types import TensorType
 from tx8fast.records import dataclass
 
 __all__ = [
-    "INTERFACES", "OpAttr", "back_window", "check_interfaces", "compute", "contraction_roles", "effects",
-    "infer_layout_backward", "infer_layout_forward", "infer_shapes", "is_loaded", "is_stored", "query_op_attr",
-    "shape_operand", "temporal_slice", "tile_sharding_split",
-]  # fmt: skip
+    "INTERFACES",
+    "OpAttr",
+    "back_window",
+    "check_interfaces",
+    "compute",
+    "contraction_roles",
+    "effects",
+    "infer_layout_backward",
+    "infer_layout_forward",
+    "infer_shapes",
+    "is_loaded",
+    "is_stored",
+    "query_op_attr",
+    "shape_operand",
+    "temporal_slice",
+    "tile_sharding_split",
+]
 
 #: interface -> method -> positional parameters of an implementation
 INTERFACES: dict[str, dict[str, tuple[str, ...]]] = {
@@ -103,9 +116,18 @@ def query_op_attr(op: Op) -> OpAttr:
     t = op.results[0].type if op.results else None
     batch = t.shape[0] if isinstance(t, TensorType) and t.shape and len(t.shape) > 1 else 1
     return OpAttr(
-        align_of(op), "Tensor" if batch == 1 else "NTensor", d.need_preset, engine, d.inplace,
-        0 if on_ddr else d.need_load, 0 if on_ddr else d.need_store, not on_ddr, d.align_cx, shard, split,
-    )  # fmt: skip
+        align_of(op),
+        "Tensor" if batch == 1 else "NTensor",
+        d.need_preset,
+        engine,
+        d.inplace,
+        0 if on_ddr else d.need_load,
+        0 if on_ddr else d.need_store,
+        not on_ddr,
+        d.align_cx,
+        shard,
+        split,
+    )
 
 
 def is_loaded(facts: OpAttr, operand: int) -> bool:

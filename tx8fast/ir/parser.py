@@ -200,8 +200,9 @@ class _Parser:
 
     # ------------------------------------------------------------ attributes and types
 
-    def attributes(self, info: OpInfo, listed: str | None, line: int, column: int, runtime: str | None,
-                   runtime_column: int) -> dict[str, Any]:  # fmt: skip
+    def attributes(
+        self, info: OpInfo, listed: str | None, line: int, column: int, runtime: str | None, runtime_column: int
+    ) -> dict[str, Any]:
         key = (info.name, listed or "")
         known = self.attrs.get(key)
         if known is None:

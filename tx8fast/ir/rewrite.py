@@ -119,8 +119,9 @@ class RewriteResult:
         return bool(self.applied) or self.dead > 0
 
 
-def rewrite_greedily(ctx: Context, root: Op, patterns: Iterable[Pattern], *, top_down: bool = True,
-                     budget: int | None = None) -> RewriteResult:  # fmt: skip
+def rewrite_greedily(
+    ctx: Context, root: Op, patterns: Iterable[Pattern], *, top_down: bool = True, budget: int | None = None
+) -> RewriteResult:
     """Apply `patterns` inside `root` to a fixpoint; unused pure ops met on the way are erased.
 
     `top_down` visits producers first. `budget` bounds the applications (default: 10 per op, at least

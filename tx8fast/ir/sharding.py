@@ -79,8 +79,9 @@ def _reduce_factor(rule: Rule) -> int | None:
     return next((f for f in found if rule.sizes[f] > 1), found[0] if found else None)
 
 
-def _op_cuts(op: Op, out_sharding: Parts, out_split: Parts, reduce_sharding: int, reduce_split: int,
-             result: int) -> tuple[Rule, list[int], list[int], list[int]] | None:  # fmt: skip
+def _op_cuts(
+    op: Op, out_sharding: Parts, out_split: Parts, reduce_sharding: int, reduce_split: int, result: int
+) -> tuple[Rule, list[int], list[int], list[int]] | None:
     rule = op.info.decl.rule(op) if op.info.decl is not None else None
     if rule is None:
         return None
@@ -116,8 +117,9 @@ def _op_cuts(op: Op, out_sharding: Parts, out_split: Parts, reduce_sharding: int
     return rule, shard, split, room
 
 
-def tile_sharding_split(op: Op, out_sharding: Parts, out_split: Parts, reduce_sharding: int = 1, reduce_split: int = 1,
-                        result: int = 0) -> list[Cut | None] | None:  # fmt: skip
+def tile_sharding_split(
+    op: Op, out_sharding: Parts, out_split: Parts, reduce_sharding: int = 1, reduce_split: int = 1, result: int = 0
+) -> list[Cut | None] | None:
     """Return (sharding, split) per operand (None: absent) for cuts of one result; None if not possible.
 
     `reduce_sharding` and `reduce_split` cut the first reduction factor. Raises VerifyError if a vector's
@@ -143,8 +145,9 @@ def tile_sharding_split(op: Op, out_sharding: Parts, out_split: Parts, reduce_sh
     return answer
 
 
-def temporal_slice(op: Op, out_sharding: Parts, out_split: Parts, reduce_sharding: int = 1, reduce_split: int = 1,
-                   result: int = 0) -> tuple[list[Parts | None], list[Parts]] | None:  # fmt: skip
+def temporal_slice(
+    op: Op, out_sharding: Parts, out_split: Parts, reduce_sharding: int = 1, reduce_split: int = 1, result: int = 0
+) -> tuple[list[Parts | None], list[Parts]] | None:
     """Return the nominal slice shapes (operands, results) one tile holds in one step; None if not possible.
 
     Lengths are ceil over sharding, then over split; where a last dimension is cut and the kind aligns

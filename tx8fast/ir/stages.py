@@ -159,9 +159,11 @@ def _one_constant(op: Op, first: dict[int, Op], out: Collector) -> None:
     form, known = op.attrs.get("mem_layout"), other.attrs.get("mem_layout")
     if form != known:
         out.add(
-            "IR037", op, f"mem_layout: expected '{known}' as the other load of constant {op.attrs['const_map_id']}, "
-            f"found '{form}'", other,
-        )  # fmt: skip
+            "IR037",
+            op,
+            f"mem_layout: expected '{known}' as the other load of constant {op.attrs['const_map_id']}, found '{form}'",
+            other,
+        )
     users = [(u, i) for u, i in op.result.uses if u.has(REAL)]
     if users and op.attrs["bypass_codegen"] == any(is_loaded(query_op_attr(u), i) for u, i in users):
         out.add(
@@ -174,8 +176,11 @@ def _one_constant(op: Op, first: dict[int, Op], out: Collector) -> None:
 
 #: stage -> check
 STAGES: dict[str, Callable[[IRProgram, Collector], None]] = {
-    "legal-front": _front, "legal-value": _value, "legal-layout": _layout, "legal-group": _group,
-}  # fmt: skip
+    "legal-front": _front,
+    "legal-value": _value,
+    "legal-layout": _layout,
+    "legal-group": _group,
+}
 
 
 def check_stage(program: IRProgram, stage: str) -> None:
@@ -196,10 +201,14 @@ def check_closed(program: IRProgram) -> None:
             continue
         where = f"{op.kind}{f' ({op.loc})' if op.loc else ''}"
         if "channel" in op.attrs:
-            problems.append(f"{where} exchanges data with peer {op.attrs.get('peer')} on channel {op.attrs['channel']}: programs "
-                            "exchange data in collectives (all_reduce, all_gather, reduce_scatter) only")  # fmt: skip
+            problems.append(
+                f"{where} exchanges data with peer {op.attrs.get('peer')} on channel {op.attrs['channel']}: programs "
+                "exchange data in collectives (all_reduce, all_gather, reduce_scatter) only"
+            )
         keys = [target[1] for verb, target in effects(op) or () if verb == "write" and target[0] == "state"]
         if keys and "channel" not in op.attrs:
-            problems.append(f"{where} changes parameter {', '.join(map(repr, keys))}: programs do not change weights; take the "
-                            "value as an input and give its new one back as a result")  # fmt: skip
+            problems.append(
+                f"{where} changes parameter {', '.join(map(repr, keys))}: programs do not change weights; take the "
+                "value as an input and give its new one back as a result"
+            )
     raise_all(UnsupportedError, f"compiling '{program.name}'", problems)

@@ -87,7 +87,7 @@ class Storage:
             return touched | self._visible, touched | self._visible
         written = {
             buffers[target[1]] for verb, target in effects(op) or () if verb == "write" and target[0] == "operand"
-        }  # fmt: skip
+        }
         return touched, {b for b in written if b is not None}
 
 

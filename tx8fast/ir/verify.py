@@ -265,8 +265,9 @@ class _Verifier:
             return
         if parent.has(ISOLATED) and not parent.has(SYMBOL):  # arguments are the operands, results the returned values
             for what, inner, outer in (
-                ("block arguments", block.args, parent.operands), ("returned values", end.operands, parent.results)
-            ):  # fmt: skip
+                ("block arguments", block.args, parent.operands),
+                ("returned values", end.operands, parent.results),
+            ):
                 if [v.type for v in inner] != [v.type for v in outer]:
                     self.out.add(
                         "IR014",

@@ -40,12 +40,19 @@ def _in_place(op: Op) -> str | None:
 #: trait bit -> check; the message states expectation and finding
 TRAIT_CHECKS: dict[int, Callable[[Op], str | None]] = {
     core.CONSTANT_LIKE: lambda op: (
-        f"expected no operands, found {len(op.operands)}" if op.operands else
-        None if len(op.results) == 1 else f"expected 1 result, found {len(op.results)}"),
+        f"expected no operands, found {len(op.operands)}"
+        if op.operands
+        else None
+        if len(op.results) == 1
+        else f"expected 1 result, found {len(op.results)}"
+    ),
     TERMINATOR: lambda op: f"expected no results, found {len(op.results)}" if op.results else None,
-    SYMBOL: lambda op: None if type(op.attrs.get("sym_name")) is str else "expected an attribute 'sym_name', found none",
+    SYMBOL: lambda op: (
+        None if type(op.attrs.get("sym_name")) is str else "expected an attribute 'sym_name', found none"
+    ),
     core.COMMUTATIVE: lambda op: (
-        None if len(op.operands) >= 2 else f"expected at least 2 operands, found {len(op.operands)}"),
+        None if len(op.operands) >= 2 else f"expected at least 2 operands, found {len(op.operands)}"
+    ),
     core.INPLACE: _in_place,
     core.VALUE_SEMANTICS: one_kind,
-}  # fmt: skip
+}

@@ -69,8 +69,15 @@ class GenericContext(Context):
     def info(self, name: str) -> OpInfo:
         return self.infos.get(name if "." in name else "tx8be." + name)  # type: ignore[return-value]
 
-    def create(self, name: str, operands: Sequence[Value] = (), result_types: Sequence[Any] | None = None,
-               loc: str | None = None, n_regions: int = 0, **given: Any) -> Op:  # fmt: skip
+    def create(
+        self,
+        name: str,
+        operands: Sequence[Value] = (),
+        result_types: Sequence[Any] | None = None,
+        loc: str | None = None,
+        n_regions: int = 0,
+        **given: Any,
+    ) -> Op:
         op = Op(self.info(name), operands, result_types or (), given, n_regions)
         op.loc = loc
         return op
@@ -93,8 +100,13 @@ def stated_version(ctx: Context, text: str) -> tuple[int, int]:
     raise VerifyError(f"ir_version: expected [major, minor], found {m[1]}")
 
 
-def read_text(ctx: Context, text: str, filename: str = "<text>", current: tuple[int, int] = CURRENT,
-              upgrades: Mapping[int, Sequence[tuple[str, Upgrade]]] | None = None) -> Op:  # fmt: skip
+def read_text(
+    ctx: Context,
+    text: str,
+    filename: str = "<text>",
+    current: tuple[int, int] = CURRENT,
+    upgrades: Mapping[int, Sequence[tuple[str, Upgrade]]] | None = None,
+) -> Op:
     """Read a module of this or an older version; the result states the present one.
 
     A newer minor version warns and is read as far as its kinds are known. Raises VerifyError for a newer major

@@ -158,8 +158,9 @@ class _FunctionReader:
     def _compute(self, op: Op, operands: list[Value], outputs: list[Value | None], barrier: bool) -> None:
         layout = op.attrs.get("mem_layout", "") or "dense"
         inputs = tuple(self.ids.get(v, -1) for v in operands)
-        outs = tuple(self._value(r if r is not None else own, layout)
-                     for r, own in zip(outputs, op.results, strict=True))  # fmt: skip
+        outs = tuple(
+            self._value(r if r is not None else own, layout) for r, own in zip(outputs, op.results, strict=True)
+        )
         specs = tuple(self.table.values[i] if i >= 0 else None for i in inputs)
         results = tuple(self.table.values[i] for i in outs)
         attrs = tuple((k, v) for k, v in op.attrs.items() if k not in SKIPPED_ATTRS and not k.startswith("rt_"))

@@ -33,8 +33,16 @@ def choice(default: int) -> Any:
 def later(default: int, low: int = 0, most: int = MAX_WHOLE, more_is_faster: bool = False) -> Any:
     """A whole number that files from before the key do not have. A machine at `default` is written without it, so that it
     stays the machine it was, and so do the programs made for it."""
-    meta = {"type": int, "low": low, "key": "", "default": default, "least": low, "most": most, "silent": True,
-            "more_is_faster": more_is_faster}  # fmt: skip
+    meta = {
+        "type": int,
+        "low": low,
+        "key": "",
+        "default": default,
+        "least": low,
+        "most": most,
+        "silent": True,
+        "more_is_faster": more_is_faster,
+    }
     return field(metadata=meta)
 
 
@@ -205,6 +213,17 @@ class Sync:
 
 #: TOML table name -> section class, in file order
 SECTIONS: dict[str, type] = {
-    "chip": Chip, "tile": Tile, "kcore": Kcore, "ne": Ne, "ct": Ct, "rdma": Rdma, "wdma": Wdma,
-    "dma": Dma, "tdma": Tdma, "dte": Dte, "noc": Noc, "c2c": C2c, "sync": Sync,
-}  # fmt: skip
+    "chip": Chip,
+    "tile": Tile,
+    "kcore": Kcore,
+    "ne": Ne,
+    "ct": Ct,
+    "rdma": Rdma,
+    "wdma": Wdma,
+    "dma": Dma,
+    "tdma": Tdma,
+    "dte": Dte,
+    "noc": Noc,
+    "c2c": C2c,
+    "sync": Sync,
+}

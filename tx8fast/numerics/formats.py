@@ -22,14 +22,25 @@ FORMAT_CODES: dict[str, int] = {
 CODE_TO_DTYPE: dict[int, str] = {code: name for name, code in FORMAT_CODES.items()}
 
 _NP_DTYPES: dict[str, np.dtype] = {
-    "i8": np.dtype(np.int8), "i16": np.dtype(np.int16), "i32": np.dtype(np.int32),
-    "i64": np.dtype(np.int64), "u8": np.dtype(np.uint8), "u16": np.dtype(np.uint16),
-    "u32": np.dtype(np.uint32), "u64": np.dtype(np.uint64), "f16": np.dtype(np.float16),
-    "f32": np.dtype(np.float32), "tf32": np.dtype(np.float32), "f64": np.dtype(np.float64),
-    "bf16": np.dtype(ml_dtypes.bfloat16), "pred": np.dtype(np.bool_),
-    "f8e4m3fn": np.dtype(ml_dtypes.float8_e4m3fn), "f8e5m2": np.dtype(ml_dtypes.float8_e5m2),
-    "i4": np.dtype(np.int8), "u4": np.dtype(np.uint8),
-}  # fmt: skip
+    "i8": np.dtype(np.int8),
+    "i16": np.dtype(np.int16),
+    "i32": np.dtype(np.int32),
+    "i64": np.dtype(np.int64),
+    "u8": np.dtype(np.uint8),
+    "u16": np.dtype(np.uint16),
+    "u32": np.dtype(np.uint32),
+    "u64": np.dtype(np.uint64),
+    "f16": np.dtype(np.float16),
+    "f32": np.dtype(np.float32),
+    "tf32": np.dtype(np.float32),
+    "f64": np.dtype(np.float64),
+    "bf16": np.dtype(ml_dtypes.bfloat16),
+    "pred": np.dtype(np.bool_),
+    "f8e4m3fn": np.dtype(ml_dtypes.float8_e4m3fn),
+    "f8e5m2": np.dtype(ml_dtypes.float8_e5m2),
+    "i4": np.dtype(np.int8),
+    "u4": np.dtype(np.uint8),
+}
 
 #: numpy's own 4-bit types; their values are kept one per byte
 _NP_NIBBLES: dict[np.dtype, str] = {np.dtype(ml_dtypes.int4): "i4", np.dtype(ml_dtypes.uint4): "u4"}

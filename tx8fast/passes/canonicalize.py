@@ -271,9 +271,21 @@ def _constancy(v: Value) -> int:
 
 
 PATTERNS: tuple[Pattern, ...] = (
-    _identity, _neutral, _square, _select, _involution, _idempotent, _transpose_chain, _transpose_of_ones,
-    _reshape_chain, _broadcast_chain, _convert_chain, _gemm_transpose, _broadcast_into_elementwise, _constant_last,
-)  # fmt: skip
+    _identity,
+    _neutral,
+    _square,
+    _select,
+    _involution,
+    _idempotent,
+    _transpose_chain,
+    _transpose_of_ones,
+    _reshape_chain,
+    _broadcast_chain,
+    _convert_chain,
+    _gemm_transpose,
+    _broadcast_into_elementwise,
+    _constant_last,
+)
 
 
 @dataclass(frozen=True)

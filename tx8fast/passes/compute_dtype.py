@@ -31,9 +31,16 @@ FLOATS = frozenset({"bf16", "f16", "f32", "tf32"})
 _WIDE = frozenset({"f32", "tf32"})
 #: kinds that always run in the compute format, with the number of leading operands that do (-1: all)
 ALWAYS = {
-    "gemm": -1, "contract": -1, "conv": -1, "conv_transpose": -1, "layernorm": -1, "rmsnorm": -1, "softmax": -1,
-    "rope": -1, "batchnorm_inference": 1,
-}  # fmt: skip
+    "gemm": -1,
+    "contract": -1,
+    "conv": -1,
+    "conv_transpose": -1,
+    "layernorm": -1,
+    "rmsnorm": -1,
+    "softmax": -1,
+    "rope": -1,
+    "batchnorm_inference": 1,
+}
 #: movement whose result is as constant as its only operand
 _MOVES = frozenset({"transpose", "reshape", "broadcast", "slice", "convert"})
 

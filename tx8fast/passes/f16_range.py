@@ -28,8 +28,27 @@ _NARROW, _WIDE = "f16", "f32"
 _PRODUCTS = ("gemm", "contract", "mul")
 _VIEWS = ("reshape", "transpose", "broadcast")
 #: ops of a formula that do not take numbers down; of one computed operand, but for `_MEETS`
-_KEEPS = frozenset({"add", "sub", "mul", "div", "max", "min", "neg", "abs", "relu", "clamp", "reduce", "avg_pool", "avg_pool_nd",
-                    "max_pool", "slice", "pad", *_VIEWS})  # fmt: skip
+_KEEPS = frozenset(
+    {
+        "add",
+        "sub",
+        "mul",
+        "div",
+        "max",
+        "min",
+        "neg",
+        "abs",
+        "relu",
+        "clamp",
+        "reduce",
+        "avg_pool",
+        "avg_pool_nd",
+        "max_pool",
+        "slice",
+        "pad",
+        *_VIEWS,
+    }
+)
 _MEETS = frozenset({"add", "sub", "mul", "max"})
 _ROOTS = frozenset({"sqrt", "rsqrt", "recip", "log"})
 

@@ -185,9 +185,15 @@ def _put_together_in_steps(op: Op, rw: Rewriter) -> bool:
 
 
 PATTERNS: tuple[Pattern, ...] = (
-    _keep_dims, _merge_reduced_axes, _known_power, _exact_reciprocal, _split_mask, _split_bias, _outer_product,
+    _keep_dims,
+    _merge_reduced_axes,
+    _known_power,
+    _exact_reciprocal,
+    _split_mask,
+    _split_bias,
+    _outer_product,
     _put_together_in_steps,
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)

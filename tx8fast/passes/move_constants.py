@@ -45,10 +45,16 @@ class MoveConstants(CompilerPass):
     def _load(program: IRProgram, op: Op, new_id: int, bypass: bool) -> Op:
         name = "key" if "key" in op.attrs else "value"
         return program.ctx.create(
-            "load_const", (), [op.result.type], loc=op.loc, const_map_id=new_id, bypass_codegen=bypass,
-            layout_str=op.attrs.get("layout_str", "Tensor"), mem_layout=op.attrs.get("mem_layout") or "",
+            "load_const",
+            (),
+            [op.result.type],
+            loc=op.loc,
+            const_map_id=new_id,
+            bypass_codegen=bypass,
+            layout_str=op.attrs.get("layout_str", "Tensor"),
+            mem_layout=op.attrs.get("mem_layout") or "",
             **{f"rt_{name}": op.attrs[name]},
-        )  # fmt: skip
+        )
 
 
 def bypasses(user: Op, i: int) -> bool:

@@ -110,8 +110,14 @@ def _results(windows: Sequence[Sequence[Op]]) -> list[tuple[int, int]]:
     return sorted(used)
 
 
-def _make_subgraph(program: IRProgram, table: SymbolTable, run: Run, window: Sequence[Op], arguments: _Arguments,
-                   results: list[tuple[int, int]]) -> Op:  # fmt: skip
+def _make_subgraph(
+    program: IRProgram,
+    table: SymbolTable,
+    run: Run,
+    window: Sequence[Op],
+    arguments: _Arguments,
+    results: list[tuple[int, int]],
+) -> Op:
     ctx = program.ctx
     subgraph = ctx.create("subgraph", (), (), n_regions=1, loc=window[0].loc, sym_name="layer")
     block = subgraph.regions[0].add_block([values[0].type for values in arguments.index])
@@ -132,8 +138,9 @@ def _make_subgraph(program: IRProgram, table: SymbolTable, run: Run, window: Seq
     return subgraph
 
 
-def _replace_by_call(program: IRProgram, subgraph: Op, window: Sequence[Op], operands: list[Value],
-                     results: list[tuple[int, int]]) -> dict[Value, Value]:  # fmt: skip
+def _replace_by_call(
+    program: IRProgram, subgraph: Op, window: Sequence[Op], operands: list[Value], results: list[tuple[int, int]]
+) -> dict[Value, Value]:
     """Put the call where the window's last op stands: everything it needs is above, every user below.
 
     Returns the call's result for each value it replaces.

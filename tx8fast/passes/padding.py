@@ -37,8 +37,16 @@ LATE = "late"
 #: stands for an element below n, as the position of a new token in a cache of n
 BELOW = "below"
 Key = tuple[int, int | None]
-_ORDER = {("le", 0): 0.0, ("lt", 0): 0.0, ("gt", 0): 1.0, ("ge", 0): 1.0,
-          ("le", 1): 1.0, ("lt", 1): 1.0, ("gt", 1): 0.0, ("ge", 1): 0.0}  # fmt: skip
+_ORDER = {
+    ("le", 0): 0.0,
+    ("lt", 0): 0.0,
+    ("gt", 0): 1.0,
+    ("ge", 0): 1.0,
+    ("le", 1): 1.0,
+    ("lt", 1): 1.0,
+    ("gt", 1): 0.0,
+    ("ge", 1): 0.0,
+}
 
 
 @dataclass

@@ -55,12 +55,49 @@ from tx8fast.passes.wrap_value import WrapValue
 from tx8fast.records import dataclass
 
 PASSES: tuple[type[CompilerPass], ...] = (
-    Canonicalize, Cse, Dce, FoldConstants, Inline, Outline, SinkConstants, StripRuntime, Legalize, InterfaceDtype, ComputeDtype,
-    LayoutInit, LayoutTransmit, LayoutCalls, LayoutAlign, LayoutOpt, ConstNorm, MoveConstants, GroupPatterns, GroupSingle,
-    GroupLoadStore, GroupMapping, GroupBarriers, LiftNorm, LiftActivation, LiftRope, LiftCache, LiftAttention,
-    LiftContract, LiftStablehlo, NormHeads, CanonicalForm, RaiseViews, CountCausalWork, SinkTransposes, LiftConv, InplaceToFunctional, WrapValue, FoldCopies, ValuesOnly,
-    FunctionalToInplace, F16Range,
-)  # fmt: skip
+    Canonicalize,
+    Cse,
+    Dce,
+    FoldConstants,
+    Inline,
+    Outline,
+    SinkConstants,
+    StripRuntime,
+    Legalize,
+    InterfaceDtype,
+    ComputeDtype,
+    LayoutInit,
+    LayoutTransmit,
+    LayoutCalls,
+    LayoutAlign,
+    LayoutOpt,
+    ConstNorm,
+    MoveConstants,
+    GroupPatterns,
+    GroupSingle,
+    GroupLoadStore,
+    GroupMapping,
+    GroupBarriers,
+    LiftNorm,
+    LiftActivation,
+    LiftRope,
+    LiftCache,
+    LiftAttention,
+    LiftContract,
+    LiftStablehlo,
+    NormHeads,
+    CanonicalForm,
+    RaiseViews,
+    CountCausalWork,
+    SinkTransposes,
+    LiftConv,
+    InplaceToFunctional,
+    WrapValue,
+    FoldCopies,
+    ValuesOnly,
+    FunctionalToInplace,
+    F16Range,
+)
 
 
 def value_passes() -> list[CompilerPass]:
@@ -71,10 +108,24 @@ def value_passes() -> list[CompilerPass]:
 def lifting_passes() -> list[CompilerPass]:
     """The passes that recognise idioms which exporters spell out in primitives."""
     return [
-        LiftStablehlo(), LiftNorm(), LiftActivation(), LiftRope(), Canonicalize(), FoldConstants(), LiftCache(), LiftAttention(),
-        FoldConstants(), Canonicalize(), RaiseViews(), LiftContract(), CountCausalWork(), SinkTransposes(),
-        CanonicalForm(), LiftConv(), FoldConstants(),
-    ]  # fmt: skip
+        LiftStablehlo(),
+        LiftNorm(),
+        LiftActivation(),
+        LiftRope(),
+        Canonicalize(),
+        FoldConstants(),
+        LiftCache(),
+        LiftAttention(),
+        FoldConstants(),
+        Canonicalize(),
+        RaiseViews(),
+        LiftContract(),
+        CountCausalWork(),
+        SinkTransposes(),
+        CanonicalForm(),
+        LiftConv(),
+        FoldConstants(),
+    ]
 
 
 def graph_passes(dtype: str = "bf16", outline: bool = True, io_dtype: str = "keep") -> list[CompilerPass]:
@@ -85,9 +136,24 @@ def graph_passes(dtype: str = "bf16", outline: bool = True, io_dtype: str = "kee
     """
     repeat: list[CompilerPass] = [SinkConstants(), Outline(), Cse()] if outline else []
     return [
-        *value_passes(), Canonicalize(), FoldConstants(), Dce(), *lifting_passes(), Legalize(), Canonicalize(), FoldConstants(), Dce(),
-        InterfaceDtype(io_dtype), ComputeDtype(dtype), F16Range(), NormHeads(), Canonicalize(), Cse(), *repeat, Dce(),
-    ]  # fmt: skip
+        *value_passes(),
+        Canonicalize(),
+        FoldConstants(),
+        Dce(),
+        *lifting_passes(),
+        Legalize(),
+        Canonicalize(),
+        FoldConstants(),
+        Dce(),
+        InterfaceDtype(io_dtype),
+        ComputeDtype(dtype),
+        F16Range(),
+        NormHeads(),
+        Canonicalize(),
+        Cse(),
+        *repeat,
+        Dce(),
+    ]
 
 
 def backend_passes(layout_method: str = "mincut", barriers: bool = True, groups: str = "") -> list[CompilerPass]:
@@ -97,13 +163,29 @@ def backend_passes(layout_method: str = "mincut", barriers: bool = True, groups:
     """
     patterns: list[CompilerPass] = [GroupPatterns(groups)] if groups else []
     return [
-        LayoutInit(), LayoutTransmit(), LayoutCalls(), LayoutAlign(layout_method, "keep"), LayoutOpt(), ConstNorm(),
-        FunctionalToInplace(), *patterns, GroupSingle(), GroupLoadStore(), GroupMapping(), GroupBarriers(barriers),
-    ]  # fmt: skip
+        LayoutInit(),
+        LayoutTransmit(),
+        LayoutCalls(),
+        LayoutAlign(layout_method, "keep"),
+        LayoutOpt(),
+        ConstNorm(),
+        FunctionalToInplace(),
+        *patterns,
+        GroupSingle(),
+        GroupLoadStore(),
+        GroupMapping(),
+        GroupBarriers(barriers),
+    ]
 
 
-def standard_pipeline(dtype: str = "bf16", outline: bool = True, layout_method: str = "mincut",
-                      barriers: bool = True, groups: str = "", io_dtype: str = "keep") -> list[CompilerPass]:  # fmt: skip
+def standard_pipeline(
+    dtype: str = "bf16",
+    outline: bool = True,
+    layout_method: str = "mincut",
+    barriers: bool = True,
+    groups: str = "",
+    io_dtype: str = "keep",
+) -> list[CompilerPass]:
     """What a compile runs on an imported graph before it leaves for arrays."""
     return [*graph_passes(dtype, outline, io_dtype), *backend_passes(layout_method, barriers, groups)]
 
@@ -127,9 +209,14 @@ def passes_by_name(extra: Iterable[type[CompilerPass]] = ()) -> dict[str, type[C
     return out
 
 
-def run_pipeline(program: IRProgram, passes: str | Sequence[CompilerPass], verify_between: bool = True,
-                 dump: Callable[[CompilerPass, IRProgram], None] | None = None, verify_level: int = 2,
-                 dump_on_error: Callable[[CompilerPass, str], None] | None = None) -> list[PassRun]:  # fmt: skip
+def run_pipeline(
+    program: IRProgram,
+    passes: str | Sequence[CompilerPass],
+    verify_between: bool = True,
+    dump: Callable[[CompilerPass, IRProgram], None] | None = None,
+    verify_level: int = 2,
+    dump_on_error: Callable[[CompilerPass, str], None] | None = None,
+) -> list[PassRun]:
     """Run `passes` (objects or pipeline text) on `program` in place and return what each did.
 
     `verify_between` checks the graph before the first pass and after each that changed it, and blames the

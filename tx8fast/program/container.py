@@ -113,8 +113,12 @@ def _write(f, version: tuple[int, int], body: Any, sections: Iterable[tuple[str,
         at += size + len(fill)
     text = json.dumps(
         {"sections": table, "body": _strict(body)},
-        sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=_scalar,
-    )  # fmt: skip
+        sort_keys=True,
+        separators=(",", ":"),
+        ensure_ascii=False,
+        allow_nan=False,
+        default=_scalar,
+    )
     header = text.encode("utf-8", "surrogatepass")
     if len(header) > MAX_HEADER_BYTES:
         raise ProgramError(f"writing a program: header of {len(header)} bytes, at most {MAX_HEADER_BYTES} allowed")

@@ -73,13 +73,23 @@ def body_of(program: Program) -> dict[str, Any]:
     for s in program.segments:
         segments.append(
             {
-                "name": s.name, "codes": [len(c) for c in s.codes], "tiles": len(s.tile_code),
-                "slots": len(s.slot_arg), "n_args": s.n_args, "ops": s.ops, "routines": s.routines,
-                "barrier": s.barrier, "spm_peak_bytes": s.spm_peak_bytes,
-                "estimate_cycles": s.estimate_cycles, "info": s.info, "buffers": len(s.buffers),
-                "arguments": [None if a is None else [a.role, list(a.shape), a.dtype, a.layout, a.replaces] for a in s.arguments],
+                "name": s.name,
+                "codes": [len(c) for c in s.codes],
+                "tiles": len(s.tile_code),
+                "slots": len(s.slot_arg),
+                "n_args": s.n_args,
+                "ops": s.ops,
+                "routines": s.routines,
+                "barrier": s.barrier,
+                "spm_peak_bytes": s.spm_peak_bytes,
+                "estimate_cycles": s.estimate_cycles,
+                "info": s.info,
+                "buffers": len(s.buffers),
+                "arguments": [
+                    None if a is None else [a.role, list(a.shape), a.dtype, a.layout, a.replaces] for a in s.arguments
+                ],
             }
-        )  # fmt: skip
+        )
     return {
         **({} if program.chips == (1, 1) else {"chips": list(program.chips)}),
         "machine": program.machine,
@@ -105,10 +115,17 @@ def calls_of(program: Program) -> tuple[dict[str, Any], list[tuple[str, Chunks]]
 
 def _tensor_body(t: Tensor, sources: SourceTable) -> dict[str, Any]:
     return {
-        "name": t.name, "shape": [int(n) for n in t.shape], "dtype": t.dtype, "ddr_dtype": t.ddr_dtype,
-        "layout": t.layout, "address": int(t.address), "size_bytes": int(t.size_bytes),
-        "source": sources.number(t.source), "embedded": int(t.embedded), **({"per_chip": True} if t.per_chip else {}),
-    }  # fmt: skip
+        "name": t.name,
+        "shape": [int(n) for n in t.shape],
+        "dtype": t.dtype,
+        "ddr_dtype": t.ddr_dtype,
+        "layout": t.layout,
+        "address": int(t.address),
+        "size_bytes": int(t.size_bytes),
+        "source": sources.number(t.source),
+        "embedded": int(t.embedded),
+        **({"per_chip": True} if t.per_chip else {}),
+    }
 
 
 def _value_numbers(program: Program) -> dict[str, int]:
@@ -197,10 +214,18 @@ class _Reader:
         self.arrays = {
             name: np.frombuffer(self._section(prefix + name, np.dtype(dtype)), dtype)
             for name, dtype in (
-                ("row_words", "<i4"), ("rows", "<u4"), ("code", "<u4"), ("tile_code", "<i4"), ("slot_arg", "<i4"), ("tile_offset", "<i8"),
-                ("buffers", "<i4"), ("launch_segment", "<i4"), ("launch_args", "<i8"), ("launch_values", "<i4"),
+                ("row_words", "<i4"),
+                ("rows", "<u4"),
+                ("code", "<u4"),
+                ("tile_code", "<i4"),
+                ("slot_arg", "<i4"),
+                ("tile_offset", "<i8"),
+                ("buffers", "<i4"),
+                ("launch_segment", "<i4"),
+                ("launch_args", "<i8"),
+                ("launch_values", "<i4"),
             )
-        }  # fmt: skip
+        }
 
     def _section(self, name: str, dtype: np.dtype) -> memoryview:
         view = self.container.section(name)

@@ -78,8 +78,16 @@ class _Extent:
         self.hi = np.full((2, n_args), -PROBE, np.int64)
         self.moved = np.zeros((2, n_args))
 
-    def add(self, s: Segment, tiles: np.ndarray, side: np.ndarray, slot: np.ndarray, lo: np.ndarray, hi: np.ndarray,
-            moved: np.ndarray) -> None:  # fmt: skip
+    def add(
+        self,
+        s: Segment,
+        tiles: np.ndarray,
+        side: np.ndarray,
+        slot: np.ndarray,
+        lo: np.ndarray,
+        hi: np.ndarray,
+        moved: np.ndarray,
+    ) -> None:
         """Add accesses relative to their slots, on each of `tiles`."""
         n_slots = len(s.slot_arg)
         key = side * n_slots + slot
@@ -198,8 +206,10 @@ def _table(machine: Machine, s: Segment, found: Problems) -> None:
     low, high = machine.spm_base, machine.spm_limit
     bad = (start < low) | (size < 1) | (start + size > high) | (argument < SEVERAL) | (argument >= s.n_args)
     for at in np.flatnonzero(bad)[:1]:
-        found.add(f"segment '{s.name}' buffer {at}: {size[at]} bytes at {start[at]:#x} for argument {argument[at]}, required within "
-                  f"[{low:#x}, {high:#x}) and an argument below {s.n_args}")  # fmt: skip
+        found.add(
+            f"segment '{s.name}' buffer {at}: {size[at]} bytes at {start[at]:#x} for argument {argument[at]}, required within "
+            f"[{low:#x}, {high:#x}) and an argument below {s.n_args}"
+        )
 
 
 def _ends(code: Code, flow: Flow, places: np.ndarray, found: Problems) -> int:

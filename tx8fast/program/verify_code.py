@@ -140,12 +140,14 @@ class Batch:
         for bad, text in (
             ((rows["slot"] < -1) | (rows["slot"] >= slots), lambda b: f"slot outside [-1, {slots[b]})"),
             ((rows["op"] < -1) | (rows["op"] >= ops), lambda b: f"op outside [-1, {ops[b]})"),
-            ((rows["worker"] < 0) | (rows["worker"] >= self.machine.tile.workers),
-             lambda _: f"worker outside [0, {self.machine.tile.workers})"),
+            (
+                (rows["worker"] < 0) | (rows["worker"] >= self.machine.tile.workers),
+                lambda _: f"worker outside [0, {self.machine.tile.workers})",
+            ),
             (homeless, lambda _: "a DDR transfer without a slot"),
             (at[(number < 0) | (number >= slots[at])], lambda b: f"row numbers in a slot outside [0, {slots[b]})"),
             (kcore[(routine < 0) | (routine >= routines[kcore])], lambda b: f"routine outside [0, {routines[b]})"),
-        ):  # fmt: skip
+        ):
             at_all = np.flatnonzero(self.of_kind(bad))
             for c in isa.distinct(self.of[at_all]):
                 own = at_all[self.of[at_all] == c]
@@ -294,9 +296,14 @@ class Batch:
         n_at, n_slot, n_offset, n_bytes = isa.lookup.numbers(rows)
         side = (units[at] == WDMA).astype(np.int64)
         times = moved[at] * np.prod(self.counts[at].astype(np.float64), axis=1)
-        return (np.concatenate([self.of[at], self.of[n_at]]), np.concatenate([side, np.zeros(len(n_at), np.int64)]),
-                np.concatenate([rows["slot"][at], n_slot]), np.concatenate([lo[at], n_offset]),
-                np.concatenate([hi[at], n_offset + n_bytes]), np.concatenate([times, np.zeros(len(n_at))]))  # fmt: skip
+        return (
+            np.concatenate([self.of[at], self.of[n_at]]),
+            np.concatenate([side, np.zeros(len(n_at), np.int64)]),
+            np.concatenate([rows["slot"][at], n_slot]),
+            np.concatenate([lo[at], n_offset]),
+            np.concatenate([hi[at], n_offset + n_bytes]),
+            np.concatenate([times, np.zeros(len(n_at))]),
+        )
 
     # -- what concerns other tiles, in order of execution ------------------------------------------------------------
 

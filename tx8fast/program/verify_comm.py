@@ -156,8 +156,9 @@ def _homes(machine: Machine, code: TileRows, chip: int) -> dict[int, int]:
     return out
 
 
-def _sums(flow: Any, at: np.ndarray, mask: np.ndarray, monitor: np.ndarray, nbytes: np.ndarray
-          ) -> list[tuple[int, int, int, int, int]]:  # fmt: skip
+def _sums(
+    flow: Any, at: np.ndarray, mask: np.ndarray, monitor: np.ndarray, nbytes: np.ndarray
+) -> list[tuple[int, int, int, int, int]]:
     """Return (interval, mask, monitor, bytes in all, where `flow` speaks of the last row) per distinct first three."""
     out: dict[tuple[int, int, int], list[int]] = {}
     columns = (flow.interval[at], mask, monitor, nbytes * flow.times[at], at, flow.last[at])

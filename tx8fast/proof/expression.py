@@ -48,9 +48,18 @@ Expression = Callable[["Scope", OpRecord, Operands], list[Value]]
 
 #: numpy formats of the concrete element types; those of 4 bits lie in a byte
 CONCRETE = {
-    "pred": np.bool_, "i4": np.int8, "u4": np.uint8, "i8": np.int8, "u8": np.uint8, "i16": np.int16, "u16": np.uint16,
-    "i32": np.int32, "u32": np.uint32, "i64": np.int64, "u64": np.uint64,
-}  # fmt: skip
+    "pred": np.bool_,
+    "i4": np.int8,
+    "u4": np.uint8,
+    "i8": np.int8,
+    "u8": np.uint8,
+    "i16": np.int16,
+    "u16": np.uint16,
+    "i32": np.int32,
+    "u32": np.uint32,
+    "i64": np.int64,
+    "u64": np.uint64,
+}
 
 #: kinds whose expressions take tensors that are drawn piece by piece
 DRAWN = frozenset({"gemm", "embedding"})

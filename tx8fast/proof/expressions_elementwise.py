@@ -69,10 +69,20 @@ def _shift(a: np.ndarray, b: np.ndarray, left: bool) -> np.ndarray:
 
 
 _INTEGER_BINARY = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": _quotient, "max": np.maximum, "min": np.minimum,
-    "pow": np.power, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "mod": np.mod,
-    "shl": lambda a, b: _shift(a, b, True), "shr": lambda a, b: _shift(a, b, False),
-}  # fmt: skip
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": _quotient,
+    "max": np.maximum,
+    "min": np.minimum,
+    "pow": np.power,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+    "mod": np.mod,
+    "shl": lambda a, b: _shift(a, b, True),
+    "shr": lambda a, b: _shift(a, b, False),
+}
 
 
 def _known(*values: Value | None) -> bool:
@@ -164,9 +174,20 @@ def activation(scope: Scope, name: str, a: Elements, attrs: dict, dtype: str) ->
 
 
 @expression(
-    "relu", "leaky_relu", "gelu", "gelu_tanh", "silu", "hswish", "hsigmoid", "softsign", "mish", "elu", "selu", "celu",
+    "relu",
+    "leaky_relu",
+    "gelu",
+    "gelu_tanh",
+    "silu",
+    "hswish",
+    "hsigmoid",
+    "softsign",
+    "mish",
+    "elu",
+    "selu",
+    "celu",
     "thresholded_relu",
-)  # fmt: skip
+)
 def activations(scope: Scope, op: OpRecord, operands: Operands) -> list[Value]:
     """An activation function as an op of its own."""
     kind, x = op.kind.rstrip("_"), need(operands, 0)

@@ -255,8 +255,13 @@ def conv_transpose(scope: Scope, op: OpRecord, operands: Operands) -> list[Value
     made = None
     for tap, part in _taps(apart, kernel, out, [1] * rank, dilation):
         turned = w.at(tuple(k - 1 - t for t, k in zip(tap, kernel, strict=True)))
-        pieces = [f.matmul(part.at((..., slice(g * c, (g + 1) * c))),
-                           turned.at((slice(None), slice(g * c, (g + 1) * c))).transpose(1, 0)) for g in range(groups)]  # fmt: skip
+        pieces = [
+            f.matmul(
+                part.at((..., slice(g * c, (g + 1) * c))),
+                turned.at((slice(None), slice(g * c, (g + 1) * c))).transpose(1, 0),
+            )
+            for g in range(groups)
+        ]
         term = join(pieces, axis=-1) if groups > 1 else pieces[0]
         made = term if made is None else f.add(made, term)
     assert made is not None and made.shape[-1] == o * groups

@@ -69,8 +69,10 @@ class Field:
             )
             (left_p, left_q), (right_p, right_q) = sides
             assert left_q is not None and right_q is not None
-            found = (Thin(*(products.centred(x, self.p) for x in (left_p, right_p))),
-                     Thin(*(products.centred(x, self.q) for x in (left_q, right_q))))  # fmt: skip
+            found = (
+                Thin(*(products.centred(x, self.p) for x in (left_p, right_p))),
+                Thin(*(products.centred(x, self.q) for x in (left_q, right_q))),
+            )
         self._factors[stream] = found  # used last
         for old in list(self._factors)[:-MOST_FACTORS]:
             self._factors.pop(old, None)

@@ -23,12 +23,32 @@ BF16, F16, F32, CONTINUED, BYTES = 1, 2, 3, 5, 6
 #: float formats by name: (kind, cells); tf32 is a way to read f32
 FLOATS = {"bf16": (BF16, 1), "f16": (F16, 1), "f32": (F32, 2), "tf32": (F32, 2)}
 INTS = {
-    "i8": "i1", "u8": "u1", "pred": "u1", "i16": "i2", "u16": "u2", "i32": "i4", "u32": "u4", "i64": "i8", "u64": "u8",
-}  # fmt: skip
+    "i8": "i1",
+    "u8": "u1",
+    "pred": "u1",
+    "i16": "i2",
+    "u16": "u2",
+    "i32": "i4",
+    "u32": "u4",
+    "i64": "i8",
+    "u64": "u8",
+}
 #: the chip's format codes
 NAMES = {
-    0: "i8", 1: "i16", 2: "f16", 3: "bf16", 4: "i32", 5: "f32", 6: "tf32", 7: "pred", 8: "u8", 9: "u16", 10: "u32", 11: "i64", 12: "u64",
-}  # fmt: skip
+    0: "i8",
+    1: "i16",
+    2: "f16",
+    3: "bf16",
+    4: "i32",
+    5: "f32",
+    6: "tf32",
+    7: "pred",
+    8: "u8",
+    9: "u16",
+    10: "u32",
+    11: "i64",
+    12: "u64",
+}
 
 
 def name_of(code: int) -> str:

@@ -300,15 +300,25 @@ def _says(value: Value, where: tuple) -> str:
     return f"residue {word & RESIDUE}"
 
 
-def prove(program: Program, table: GraphTable, sources: Sources, describe: Describe, runner: Callable[[Program, Field], Runner],
-          quick: bool = False, progress: Progress | None = None) -> Report:  # fmt: skip
+def prove(
+    program: Program,
+    table: GraphTable,
+    sources: Sources,
+    describe: Describe,
+    runner: Callable[[Program, Field], Runner],
+    quick: bool = False,
+    progress: Progress | None = None,
+) -> Report:
     """Return what a proof of `program` against `table`, the graph as the search receives it, finds.
 
     quick: one seed. Raises ProgramError if the program is not one of this graph."""
     graph = written_out(table)
     work = lay_out(program, graph, describe)
-    report = Report(segments=len(program.segments), launches=len(program.launches),
-                    elements=sum(w.elements for w in work.works) * graph.n_chips)  # fmt: skip
+    report = Report(
+        segments=len(program.segments),
+        launches=len(program.launches),
+        elements=sum(w.elements for w in work.works) * graph.n_chips,
+    )
     for launch, root, why in work.conflicts:
         op = graph.made.get(root)
         report.failures.append(Failure(-1, launch, root, op.name if op is not None else "", f"the value {why}"))

@@ -186,8 +186,24 @@ def _single(name: str) -> Recipe:
 
 #: function -> (recipe, whether the steps of 16-bit operands are in f32)
 RECIPES: dict[str, tuple[Recipe, bool]] = {
-    **{name: (_single(name), False) for name in ("abs", "neg", "sqrt", "rsqrt", "recip", "square", "exp", "sin", "cos", "tanh", "sigmoid",
-                                                 "relu", "softplus")},
+    **{
+        name: (_single(name), False)
+        for name in (
+            "abs",
+            "neg",
+            "sqrt",
+            "rsqrt",
+            "recip",
+            "square",
+            "exp",
+            "sin",
+            "cos",
+            "tanh",
+            "sigmoid",
+            "relu",
+            "softplus",
+        )
+    },
     "log": (_single("ln"), False),
     "silu": (lambda s, x, a: s.two("mul", x, s.function("sigmoid", x)), False),
     "leaky_relu": (_leaky_relu, False),
@@ -201,7 +217,7 @@ RECIPES: dict[str, tuple[Recipe, bool]] = {
     "softsign": (lambda s, x, a: s.two("div", x, s.two("add", s.function("abs", x), 1.0)), True),
     "sign": (_sign, False),
     "clamp": (_clamp, False),
-}  # fmt: skip
+}
 #: recipes of 16-bit operands that differ; their steps are in the format itself
 SHORT: dict[str, Recipe] = {"gelu": _gelu_short, "gelu_tanh": _gelu_tanh}
 

@@ -79,12 +79,21 @@ class Report:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "proved": self.proved, "complete": self.complete, "segments": self.segments, "launches": self.launches, "launches_run": len(self.ran),
-            "elements_stored": self.elements, "elements_compared": self.compared, "denominators_compared": self.denominators,
+            "proved": self.proved,
+            "complete": self.complete,
+            "segments": self.segments,
+            "launches": self.launches,
+            "launches_run": len(self.ran),
+            "elements_stored": self.elements,
+            "elements_compared": self.compared,
+            "denominators_compared": self.denominators,
             "comparisons_compared": self.comparisons,
-            "seeds": self.seeds, "missed_log2": -self.bits, "share_outside": self.share_outside,
-            "outside": [asdict(o) for o in self.outside.values()], "failures": [asdict(f) for f in self.failures],
-        }  # fmt: skip
+            "seeds": self.seeds,
+            "missed_log2": -self.bits,
+            "share_outside": self.share_outside,
+            "outside": [asdict(o) for o in self.outside.values()],
+            "failures": [asdict(f) for f in self.failures],
+        }
 
     def lines(self) -> list[str]:
         """Return the report as text."""

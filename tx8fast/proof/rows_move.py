@@ -159,8 +159,12 @@ def concat(tile: Tile, row: Row) -> None:
     size, first = forms.bytes_of(row.fmt), (n, h, w, c)
     second = tuple(size1 if k == axis else x for k, x in enumerate(first))
     at = [np.arange(int(np.prod(s))).reshape(s) * size + base for s, base in zip((first, second), row.spm)]
-    _rearranged(tile, Row(row.fmt, [0, row.spm[2]], row.p, 0), (int(np.prod(first)) + int(np.prod(second)),),
-                lambda _: np.concatenate(at, axis=axis))  # fmt: skip
+    _rearranged(
+        tile,
+        Row(row.fmt, [0, row.spm[2]], row.p, 0),
+        (int(np.prod(first)) + int(np.prod(second)),),
+        lambda _: np.concatenate(at, axis=axis),
+    )
 
 
 @meaning("pad")

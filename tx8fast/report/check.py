@@ -12,10 +12,14 @@ from tx8fast.report.tables import Facts
 from tx8fast.report.units import count_text, size_text, time_text
 
 OPS = (
-    Column("op", "op", stretch=True), number("count", "count", 1), number("distinct", "distinct", 2),
-    number("macs", "MACs", 0, lambda n: count_text(n) if n else ""), Column("engine", "performed by"),
-    Column("example", "for example", rank=3, stretch=True), Column("reason", "why not on an engine", hidden=True),
-)  # fmt: skip
+    Column("op", "op", stretch=True),
+    number("count", "count", 1),
+    number("distinct", "distinct", 2),
+    number("macs", "MACs", 0, lambda n: count_text(n) if n else ""),
+    Column("engine", "performed by"),
+    Column("example", "for example", rank=3, stretch=True),
+    Column("reason", "why not on an engine", hidden=True),
+)
 
 
 ENGINES = {"ne": "matrix engine", "ct": "vector engine", "kcore": "kernel core", "ddr": "DDR"}
@@ -48,17 +52,22 @@ def size_parts(f: Facts) -> list[Any]:
     fits = "fits" if f["fits_ddr"] else f"DOES NOT FIT: {_help(f)} would help"
     cycle_seconds = f["bound_seconds"] / f["bound_cycles"] if f["bound_cycles"] else 0.0
     engines = ", ".join(f"{ENGINES[k]} {time_text(n * cycle_seconds)}" for k, n in f["engine_cycles"].items() if n)
-    sizes = Pairs([
-        ("recognised as", f.get("family", "")),
-        ("weights", size_text(f["weight_bytes"])),
-        ("inputs, outputs", f"{size_text(f['input_bytes'])}, {size_text(f['output_bytes'])}"),
-        ("activations", f"{size_text(f['activation_bytes'])} with inputs and outputs"),
-        ("DDR", f"{size_text(f['ddr_footprint_bytes'])} of {size_text(f['ddr_capacity_bytes'])}: {fits}"),
-        ("useful MACs", f"{count_text(f['useful_macs'])} in {f['compute_dtype']}, {f['compute_bound_cycles']:,.0f} cycles"),
-        ("DDR traffic", f"at least {size_text(f['unique_ddr_bytes'])}, {f['memory_bound_cycles']:,.0f} cycles"),
-        ("at full rates", engines),
-        ("chips", _chips(f)),
-        ("roofline bound", f"{f['bound_cycles']:,.0f} cycles, {time_text(f['bound_seconds'])} ({f['bound']})"),
-    ])  # fmt: skip
+    sizes = Pairs(
+        [
+            ("recognised as", f.get("family", "")),
+            ("weights", size_text(f["weight_bytes"])),
+            ("inputs, outputs", f"{size_text(f['input_bytes'])}, {size_text(f['output_bytes'])}"),
+            ("activations", f"{size_text(f['activation_bytes'])} with inputs and outputs"),
+            ("DDR", f"{size_text(f['ddr_footprint_bytes'])} of {size_text(f['ddr_capacity_bytes'])}: {fits}"),
+            (
+                "useful MACs",
+                f"{count_text(f['useful_macs'])} in {f['compute_dtype']}, {f['compute_bound_cycles']:,.0f} cycles",
+            ),
+            ("DDR traffic", f"at least {size_text(f['unique_ddr_bytes'])}, {f['memory_bound_cycles']:,.0f} cycles"),
+            ("at full rates", engines),
+            ("chips", _chips(f)),
+            ("roofline bound", f"{f['bound_cycles']:,.0f} cycles, {time_text(f['bound_seconds'])} ({f['bound']})"),
+        ]
+    )
     listing = ["", Listing("why not on an engine:", slow)] if slow else []
     return [*listing, "", sizes]

@@ -12,8 +12,18 @@ from tx8fast.report.grid import Column, Grid, Listing, number
 
 Facts = Mapping[str, Any]
 #: figures of a program that are compared, in this order
-TOTALS = ("cycles", "bound_cycles", "roofline_ratio", "ddr_bytes", "noc_bytes", "instructions", "spm_peak_bytes", "ddr_footprint_bytes",
-          "useful_macs", "unique_ddr_bytes")  # fmt: skip
+TOTALS = (
+    "cycles",
+    "bound_cycles",
+    "roofline_ratio",
+    "ddr_bytes",
+    "noc_bytes",
+    "instructions",
+    "spm_peak_bytes",
+    "ddr_footprint_bytes",
+    "useful_macs",
+    "unique_ddr_bytes",
+)
 #: of a group's plan
 PLAN = ("engine", "parts", "slices", "order", "shared")
 SHOWN = 24
@@ -46,9 +56,17 @@ def difference(a: Facts, b: Facts) -> dict[str, Any]:
             same += 1
             continue
         cycles = [_total(before), _total(after)]
-        rows.append({"label": SEPARATOR.join(min((x for x in (other, one_side) if x), key=len)), **_change(one_side, other),
-                     "first_cycles": cycles[0], "second_cycles": cycles[1], "more_cycles": cycles[1] - cycles[0],
-                     "first": one_side, "second": other})  # fmt: skip
+        rows.append(
+            {
+                "label": SEPARATOR.join(min((x for x in (other, one_side) if x), key=len)),
+                **_change(one_side, other),
+                "first_cycles": cycles[0],
+                "second_cycles": cycles[1],
+                "more_cycles": cycles[1] - cycles[0],
+                "first": one_side,
+                "second": other,
+            }
+        )
         if one_side and other:
             rows[-1]["why"] += [*_plan_changes(before, after, plans, names), *_loss_changes(before, after)]
     out["groups"] = sorted(rows, key=lambda r: (-abs(r["more_cycles"]), r["label"]))
@@ -153,12 +171,19 @@ def _short(value: Any) -> str:
 
 
 COLUMNS = (
-    Column("label", "group", stretch=True), Column("status", "what", rank=2), number("first_cycles", "first", 3), number("second_cycles", "second", 1),
-    number("more_cycles", "change", 0, "{:+,}".format), Column("why", "why", "; ".join, rank=4, stretch=True),
-)  # fmt: skip
+    Column("label", "group", stretch=True),
+    Column("status", "what", rank=2),
+    number("first_cycles", "first", 3),
+    number("second_cycles", "second", 1),
+    number("more_cycles", "change", 0, "{:+,}".format),
+    Column("why", "why", "; ".join, rank=4, stretch=True),
+)
 TOTAL_COLUMNS = (
-    Column("name", "figure", stretch=True), Column("first", "first", right=True), Column("second", "second", right=True), Column("change", "change", right=True),
-)  # fmt: skip
+    Column("name", "figure", stretch=True),
+    Column("first", "first", right=True),
+    Column("second", "second", right=True),
+    Column("change", "change", right=True),
+)
 
 
 def groups_grid(d: Facts) -> Grid:
@@ -170,9 +195,16 @@ def head_parts(d: Facts) -> list[Any]:
     """Return the figures, options and machine figures that differ."""
     if d["equal"]:
         return ["no difference"]
-    rows = [{"name": f"{head}{k.replace('_', ' ') if part in ('totals', 'losses') else k}", "first": _text(x), "second": _text(y),
-             "change": "" if part == "options" else _share(x, y)}
-            for part, head in PARTS.items() for k, (x, y) in d[part].items()]  # fmt: skip
+    rows = [
+        {
+            "name": f"{head}{k.replace('_', ' ') if part in ('totals', 'losses') else k}",
+            "first": _text(x),
+            "second": _text(y),
+            "change": "" if part == "options" else _share(x, y),
+        }
+        for part, head in PARTS.items()
+        for k, (x, y) in d[part].items()
+    ]
     return [
         Grid(TOTAL_COLUMNS, rows),
         f"{d['same']} groups are the same" if d["same"] != 1 else "1 group is the same",

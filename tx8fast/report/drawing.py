@@ -31,8 +31,11 @@ class Box:
 def drawing(boxes: Iterable[Box], edges: Iterable[tuple[str, str, str]]) -> str:
     """Return the text. edges: (from, to, caption); the ends are names of nodes, which are unique."""
     number: dict[str, str] = {}
-    lines = ["digraph tx8fast {", " rankdir=TB; compound=true; fontname=Helvetica;",
-             " node [shape=box fontname=Helvetica fontsize=10]; edge [fontname=Helvetica fontsize=8];"]  # fmt: skip
+    lines = [
+        "digraph tx8fast {",
+        " rankdir=TB; compound=true; fontname=Helvetica;",
+        " node [shape=box fontname=Helvetica fontsize=10]; edge [fontname=Helvetica fontsize=8];",
+    ]
     count = 0
 
     def draw(box: Box, depth: int) -> None:

@@ -25,8 +25,15 @@ def colour(group: int) -> str:
 
 def svg(width: float, height: float, *parts: object, name: str) -> Markup:
     """Return a figure that scales with the page; `name` is read out."""
-    return el("svg", *parts, viewBox=f"0 0 {width:g} {height:g}", role="img", aria_label=name, class_="figure",
-              style=f"max-width:{1.1 * width:.0f}px")  # fmt: skip
+    return el(
+        "svg",
+        *parts,
+        viewBox=f"0 0 {width:g} {height:g}",
+        role="img",
+        aria_label=name,
+        class_="figure",
+        style=f"max-width:{1.1 * width:.0f}px",
+    )
 
 
 def text(x: float, y: float, what: object, anchor: str = "start", **more: object) -> Markup:
@@ -51,16 +58,23 @@ def roofline(peak: float, rate: float, points: Sequence[Mapping[str, Any]]) -> M
 
     parts: list[object] = []
     for e in range(x0, x1 + 1):
-        parts += [el("line", x1=px(10.0**e), x2=px(10.0**e), y1=top, y2=h - low, class_="grid"),
-                  text(px(10.0**e), h - low + 15, _power(e), "middle")]  # fmt: skip
+        parts += [
+            el("line", x1=px(10.0**e), x2=px(10.0**e), y1=top, y2=h - low, class_="grid"),
+            text(px(10.0**e), h - low + 15, _power(e), "middle"),
+        ]
     for e in range(y0, y1 + 1):
-        parts += [el("line", x1=left, x2=w - right, y1=py(10.0**e), y2=py(10.0**e), class_="grid"),
-                  text(left - 6, py(10.0**e) + 4, _power(e), "end")]  # fmt: skip
+        parts += [
+            el("line", x1=left, x2=w - right, y1=py(10.0**e), y2=py(10.0**e), class_="grid"),
+            text(left - 6, py(10.0**e) + 4, _power(e), "end"),
+        ]
     begin = max(10.0**x0, 10.0**y0 / rate)
     roof = f"M{px(begin):.1f},{py(begin * rate):.1f} L{px(ridge):.1f},{py(peak):.1f} L{w - right},{py(peak):.1f}"
-    parts += [el("path", d=roof, class_="roof"), text(w - right - 4, py(peak) - 6, f"{count_text(peak)} MACs/cycle", "end"),
-              text((left + w - right) / 2, h - 8, "MACs per byte that crosses the DDR", "middle"),
-              text(14, (top + h - low) / 2, "MACs per cycle", "middle", transform=f"rotate(-90 14 {(top + h - low) / 2:g})")]  # fmt: skip
+    parts += [
+        el("path", d=roof, class_="roof"),
+        text(w - right - 4, py(peak) - 6, f"{count_text(peak)} MACs/cycle", "end"),
+        text((left + w - right) / 2, h - 8, "MACs per byte that crosses the DDR", "middle"),
+        text(14, (top + h - low) / 2, "MACs per cycle", "middle", transform=f"rotate(-90 14 {(top + h - low) / 2:g})"),
+    ]
     for p in sorted(shown, key=lambda p: -p["share"]):
         x, y = px(p["macs"] / p["ddr_bytes"]), py(p["macs"] / p["cycles"])
         tip = el("title", f"{p['label']}: {p['macs'] / p['cycles']:,.0f} MACs/cycle, {p['share']:.1%} of the time")
@@ -68,8 +82,18 @@ def roofline(peak: float, rate: float, points: Sequence[Mapping[str, Any]]) -> M
             cross = f"M{x - 6:.1f},{y:.1f}h12M{x:.1f},{y - 6:.1f}v12"
             parts.append(el("path", tip, d=cross, class_="whole"))
         else:
-            parts.append(el("circle", tip, cx=x, cy=y, r=3 + 11 * math.sqrt(p["share"]), fill=colour(p["group"]),
-                            class_="point", data_group=p["group"]))  # fmt: skip
+            parts.append(
+                el(
+                    "circle",
+                    tip,
+                    cx=x,
+                    cy=y,
+                    r=3 + 11 * math.sqrt(p["share"]),
+                    fill=colour(p["group"]),
+                    class_="point",
+                    data_group=p["group"],
+                )
+            )
     return svg(w, h, *parts, name="roofline")
 
 
@@ -77,8 +101,14 @@ def _power(e: int) -> Markup:
     return Markup(f'10<tspan dy="-4" font-size="8">{e}</tspan>') if e else Markup("1")
 
 
-def over_time(stretches: Sequence[tuple[int, int, int]], names: Sequence[str], peaks: Sequence[int], capacity: int, rates: Sequence[float],
-              clock_hz: float) -> Markup:  # fmt: skip
+def over_time(
+    stretches: Sequence[tuple[int, int, int]],
+    names: Sequence[str],
+    peaks: Sequence[int],
+    capacity: int,
+    rates: Sequence[float],
+    clock_hz: float,
+) -> Markup:
     """stretches: (group, start cycle, cycles); per group its name, its scratchpad peak in bytes and its share of the DDR's bandwidth."""
     w, left, bar, plot = 1180, 128, 22, 64
     total = max(1, stretches[-1][1] + stretches[-1][2]) if stretches else 1
@@ -87,8 +117,18 @@ def over_time(stretches: Sequence[tuple[int, int, int]], names: Sequence[str], p
     rows: list[object] = [text(0, 16, "group")]
     for group, at, length in boxes:
         tip = el("title", f"{names[group]}: {length:,} cycles from cycle {at:,}")
-        rows.append(el("rect", tip, x=left + at * scale, y=2, width=max(0.3, length * scale), height=bar, fill=colour(group),
-                       data_group=group))  # fmt: skip
+        rows.append(
+            el(
+                "rect",
+                tip,
+                x=left + at * scale,
+                y=2,
+                width=max(0.3, length * scale),
+                height=bar,
+                fill=colour(group),
+                data_group=group,
+            )
+        )
     for top, title, value, mark in (
         (bar + 14, "scratchpad", lambda g: peaks[g] / capacity, size_text(capacity)),
         (bar + plot + 30, "DDR rate", lambda g: min(1.0, rates[g]), "100%"),
@@ -97,9 +137,13 @@ def over_time(stretches: Sequence[tuple[int, int, int]], names: Sequence[str], p
         for group, at, length in boxes:
             y = top + plot * (1 - value(group))
             steps.append(f"L{left + at * scale:.1f},{y:.1f}H{left + (at + length) * scale:.1f}")
-        rows += [text(0, top + 10, title), text(left - 6, top + 8, mark, "end"), text(left - 6, top + plot, "0", "end"),
-                 el("line", x1=left, x2=w - 8, y1=top, y2=top, class_="grid"),
-                 el("path", d="".join(steps) + f"V{top + plot}Z", class_="area")]  # fmt: skip
+        rows += [
+            text(0, top + 10, title),
+            text(left - 6, top + 8, mark, "end"),
+            text(left - 6, top + plot, "0", "end"),
+            el("line", x1=left, x2=w - 8, y1=top, y2=top, class_="grid"),
+            el("path", d="".join(steps) + f"V{top + plot}Z", class_="area"),
+        ]
     low = bar + 2 * plot + 46
     for k in range(6):
         at = total * k / 5
@@ -145,9 +189,18 @@ def ddr_map(ddr_bytes: int, capacity: int, pieces: Iterable[tuple[int, int, str]
         at = max(at, begin + size)
     put(at, max(0, ddr_bytes - at), kinds[-1])
     rows: list[object] = [
-        el("rect", el("title", f"{kind}: {size_text(size)} from {begin:#x}"), x=begin * scale, y=0, width=max(0.4, size * scale), height=bar,
-           fill=colour(kinds.index(kind))) for begin, size, kind in runs if size * scale > 0.02
-    ]  # fmt: skip
+        el(
+            "rect",
+            el("title", f"{kind}: {size_text(size)} from {begin:#x}"),
+            x=begin * scale,
+            y=0,
+            width=max(0.4, size * scale),
+            height=bar,
+            fill=colour(kinds.index(kind)),
+        )
+        for begin, size, kind in runs
+        if size * scale > 0.02
+    ]
     x = 0.0
     for kind in kinds:
         label = f"{kind} {size_text(sums[kind])}"
@@ -181,8 +234,16 @@ def links(grid: tuple[int, int], pairs: Sequence[Sequence[int]], carried: Sequen
         x2, y2 = xb - dx * (side / 2 + 2) - dy * off, yb - dy * (side / 2 + 2) + dx * off
         heat = share / most
         shade = f"hsl({220 - 220 * heat:.0f} 70% {86 - 36 * heat:.0f}%)"
-        rows.append(el("path", el("title", f"tile {a} to {b}: {share:.1%} of the link's bandwidth"), class_="link",
-                       d=f"M{x1:.1f},{y1:.1f}L{x2:.1f},{y2:.1f}", stroke=shade, stroke_width=4 + 4 * heat))  # fmt: skip
+        rows.append(
+            el(
+                "path",
+                el("title", f"tile {a} to {b}: {share:.1%} of the link's bandwidth"),
+                class_="link",
+                d=f"M{x1:.1f},{y1:.1f}L{x2:.1f},{y2:.1f}",
+                stroke=shade,
+                stroke_width=4 + 4 * heat,
+            )
+        )
     for tile in range(grid[0] * grid[1]):
         x, y = centre(tile)
         rows += [
@@ -192,8 +253,13 @@ def links(grid: tuple[int, int], pairs: Sequence[Sequence[int]], carried: Sequen
     return svg(width, height, *rows, name="links between tiles")
 
 
-def layers(nodes: Sequence[Node], captions: Mapping[int, Sequence[str]], groups: Mapping[int, int], repeats: Mapping[int, str],
-           edges: Iterable[tuple[int, int]]) -> Markup:  # fmt: skip
+def layers(
+    nodes: Sequence[Node],
+    captions: Mapping[int, Sequence[str]],
+    groups: Mapping[int, int],
+    repeats: Mapping[int, str],
+    edges: Iterable[tuple[int, int]],
+) -> Markup:
     """Groups in the order of execution. captions: by first index of an item two lines; groups: its number; repeats: by first index of
     the first item of a repeat, its caption; edges: (first index of the writer, of the reader)."""
     items = flat(nodes)
@@ -223,9 +289,25 @@ def layers(nodes: Sequence[Node], captions: Mapping[int, Sequence[str]], groups:
                 w = width - 44 * depth
                 top, below = captions[node.first]
                 tip = el("title", top)
-                rows.append(el("g", tip, el("rect", x=x, y=y, width=w, height=box, rx=5, class_="node", stroke=colour(groups[node.first])),
-                               text(x + 10, y + 16, _fit(top, w / 6.6)), text(x + 10, y + 31, _fit(below, w / 6.2), class_="small"),
-                               data_group=groups[node.first]))  # fmt: skip
+                rows.append(
+                    el(
+                        "g",
+                        tip,
+                        el(
+                            "rect",
+                            x=x,
+                            y=y,
+                            width=w,
+                            height=box,
+                            rx=5,
+                            class_="node",
+                            stroke=colour(groups[node.first]),
+                        ),
+                        text(x + 10, y + 16, _fit(top, w / 6.6)),
+                        text(x + 10, y + 31, _fit(below, w / 6.2), class_="small"),
+                        data_group=groups[node.first],
+                    )
+                )
                 y += box + gap
 
     draw(nodes, 0)
@@ -246,8 +328,19 @@ def layers(nodes: Sequence[Node], captions: Mapping[int, Sequence[str]], groups:
         arcs.append(el("path", d=f"M{xs:g},{ya + box - 10:g}H{out:g}V{yb + 10:g}H{xt:g}", class_="edge arc"))
     more = len(items) - len(place)
     note = [text(10, y + 10, f"... and {more} more")] if more > 0 else []
-    arrow = el("defs", el("marker", el("path", d="M0,0L6,3L0,6z", class_="head"), id="arrow", markerWidth=6, markerHeight=6, refX=5, refY=3,
-                          orient="auto"))  # fmt: skip
+    arrow = el(
+        "defs",
+        el(
+            "marker",
+            el("path", d="M0,0L6,3L0,6z", class_="head"),
+            id="arrow",
+            markerWidth=6,
+            markerHeight=6,
+            refX=5,
+            refY=3,
+            orient="auto",
+        ),
+    )
     return svg(
         10 + width + 24 + 9 * len(lanes),
         y + 16,

@@ -5,34 +5,31 @@ May import: report.*. Must not: compute a figure or open files but its own style
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib.resources import files
-from typing import Any
 
-from tx8fast.report import figures
-from tx8fast.report.advice import help_text
+from tx8fast.report import figures, page_groups
 from tx8fast.report.markup import Markup, data, el, join
-from tx8fast.report.repeats import fold
+from tx8fast.report.page_groups import Facts, share, words
 from tx8fast.report.units import count_text, size_text, time_text
 
-Facts = Mapping[str, Any]
 #: nothing may be loaded from anywhere, whatever a name holds
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
-#: rows of a table; the JSON block has all
-ROWS = 400
 LARGEST_TENSORS = 12
 #: of the DDR map; the last one is what no tensor names
 KINDS = ("inputs", "weights", "outputs", "intermediates")
-ENGINES = {"ne": "matrix engine", "ct": "vector engine", "tdma": "data movement", "rdma": "loads", "wdma": "stores", "dte": "messages",
-           "kcore": "kernel core", "noc": "links between tiles", "ddr": "DDR", "c2c": "links between chips"}  # fmt: skip
-#: column of the table of groups: key, heading, what it means
-COLUMNS = (
-    ("label", "group", "layers and ops"), ("count", "times", "how often it runs"), ("cycles", "cycles", "of one run"),
-    ("total_cycles", "all cycles", "of all runs"), ("share", "share", "of the program's time"),
-    ("bound", "bound", "the engine that is busy longest"), ("roofline_ratio", "roofline", "bound over cycles, 1 is the limit"),
-    ("lost", "lost", "cycles above the bound, of all runs"), ("mostly", "mostly to", "the largest loss"),
-    ("spm", "scratchpad", "peak of a tile"), ("ddr_bytes", "DDR", "bytes of one run"), ("noc_bytes", "links", "bytes of one run over all links"),
-)  # fmt: skip
+ENGINES = {
+    "ne": "matrix engine",
+    "ct": "vector engine",
+    "tdma": "data movement",
+    "rdma": "loads",
+    "wdma": "stores",
+    "dte": "messages",
+    "kcore": "kernel core",
+    "noc": "links between tiles",
+    "ddr": "DDR",
+    "c2c": "links between chips",
+}
 
 
 def page(f: Facts) -> str:
@@ -41,13 +38,39 @@ def page(f: Facts) -> str:
     sim, here = f["sim"], files("tx8fast.report")
     title = " ".join(filter(None, (sim["model"], sim["phase"], sim["compute_dtype"]))) or "program"
     style, script = (Markup(here.joinpath(name).read_text(encoding="utf-8")) for name in ("page.css", "page.js"))
-    head = el("head", el("meta", charset="utf-8"), el("meta", http_equiv="Content-Security-Policy", content=POLICY),
-              el("meta", name="viewport", content="width=device-width, initial-scale=1"), el("title", f"{title}: tx8fast report"),
-              el("style", style))  # fmt: skip
-    body = el("body", el("header", el("h1", title), el("p", _line(f), class_="sub")), _answers(f), _summary(f), _time(f), _groups(f),
-              _timeline(), _losses(f), _layers(f), _memory(f), _links(f), _made(f), data("tx8fast-sim", sim),
-              data("tx8fast-detail", {**f["profile"], "names": [g["label"] for g in sim["groups"]], "spm_bytes": f["roof"]["spm_bytes"],
-                                      "clock_hz": f["roof"]["clock_hz"]}), el("script", script))  # fmt: skip
+    head = el(
+        "head",
+        el("meta", charset="utf-8"),
+        el("meta", http_equiv="Content-Security-Policy", content=POLICY),
+        el("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        el("title", f"{title}: tx8fast report"),
+        el("style", style),
+    )
+    body = el(
+        "body",
+        el("header", el("h1", title), el("p", _line(f), class_="sub")),
+        _answers(f),
+        _summary(f),
+        _time(f),
+        page_groups.groups(f),
+        page_groups.timeline(),
+        page_groups.losses(f),
+        page_groups.layers(f),
+        _memory(f),
+        _links(f),
+        _made(f),
+        data("tx8fast-sim", sim),
+        data(
+            "tx8fast-detail",
+            {
+                **f["profile"],
+                "names": [g["label"] for g in sim["groups"]],
+                "spm_bytes": f["roof"]["spm_bytes"],
+                "clock_hz": f["roof"]["clock_hz"],
+            },
+        ),
+        el("script", script),
+    )
     return f'<!DOCTYPE html>\n<html lang="en">{head}{body}</html>\n'
 
 
@@ -62,20 +85,43 @@ def _answers(f: Facts) -> Markup:
     answers, total = sim["answers"], sim["cycles"]
     bound, peak, loss = answers["bound_by"], answers["spm_peak"], answers["largest_loss"]
     cards = [
-        ("What bounds it", bound["bound"], f"{ENGINES.get(bound['busiest'], bound['busiest'])} busy {bound['utilisation']:.1%}; "
-         f"roofline ratio {sim['roofline_ratio']:.3f} (1 is the limit)", "bound"),
-        ("Where the scratchpad is fullest", f"{size_text(peak['bytes'])} of {size_text(peak['capacity_bytes'])}" if peak else "-",
-         peak["label"] if peak else "the program is empty", "spm"),
-        ("What loses most", f"{loss['share']:.1%} of the time" if loss else "-",
-         f"{loss['label']}: {loss['cycles']:,.0f} cycles above its bound, mostly {_words(loss['mostly'])}" if loss and total else "nothing", "loss"),
-    ]  # fmt: skip
-    return el("section", *(
-        el("div", el("h2", title), el("p", large, class_="large"), el("p", small), class_="card", id=f"answer-{key}")
-        for title, large, small, key in cards), class_="cards")  # fmt: skip
-
-
-def _words(name: str) -> str:
-    return name.replace("_", " ")
+        (
+            "What bounds it",
+            bound["bound"],
+            f"{ENGINES.get(bound['busiest'], bound['busiest'])} busy {bound['utilisation']:.1%}; "
+            f"roofline ratio {sim['roofline_ratio']:.3f} (1 is the limit)",
+            "bound",
+        ),
+        (
+            "Where the scratchpad is fullest",
+            f"{size_text(peak['bytes'])} of {size_text(peak['capacity_bytes'])}" if peak else "-",
+            peak["label"] if peak else "the program is empty",
+            "spm",
+        ),
+        (
+            "What loses most",
+            f"{loss['share']:.1%} of the time" if loss else "-",
+            f"{loss['label']}: {loss['cycles']:,.0f} cycles above its bound, mostly {words(loss['mostly'])}"
+            if loss and total
+            else "nothing",
+            "loss",
+        ),
+    ]
+    return el(
+        "section",
+        *(
+            el(
+                "div",
+                el("h2", title),
+                el("p", large, class_="large"),
+                el("p", small),
+                class_="card",
+                id=f"answer-{key}",
+            )
+            for title, large, small, key in cards
+        ),
+        class_="cards",
+    )
 
 
 def pairs(rows: Sequence[tuple[str, object]]) -> Markup:
@@ -90,25 +136,49 @@ def _summary(f: Facts) -> Markup:
     rate = f"{s['tokens_per_second']:,.1f} tokens/s" if s["tokens_per_second"] else ""
     first = f"{s['time_to_first_token_ms']:,.2f} ms" if s["time_to_first_token_ms"] else ""
     rows = [
-        ("time", f"{time_text(s['seconds'])} ({s['cycles']:,} cycles)"), ("rate", rate), ("time to first token", first),
-        ("roofline bound", f"{s['bound_cycles']:,.0f} cycles ({s['bound']})"), ("useful MACs", count_text(s["useful_macs"])),
+        ("time", f"{time_text(s['seconds'])} ({s['cycles']:,} cycles)"),
+        ("rate", rate),
+        ("time to first token", first),
+        ("roofline bound", f"{s['bound_cycles']:,.0f} cycles ({s['bound']})"),
+        ("useful MACs", count_text(s["useful_macs"])),
         ("DDR traffic", f"{size_text(s['ddr_bytes'])}, at least {size_text(s['unique_ddr_bytes'])}"),
-        ("DDR used", f"{size_text(s['ddr_footprint_bytes'])} of {size_text(f['roof']['ddr_bytes'])}, of it weights {size_text(made['weight_bytes'])}"),
-        ("busy", used), ("instructions", f"{s['instructions']:,}"),
+        (
+            "DDR used",
+            f"{size_text(s['ddr_footprint_bytes'])} of {size_text(f['roof']['ddr_bytes'])}, of it weights {size_text(made['weight_bytes'])}",
+        ),
+        ("busy", used),
+        ("instructions", f"{s['instructions']:,}"),
         ("code", f"{made['segments']:,} groups compiled, launched {made['launches']:,} times"),
-    ]  # fmt: skip
-    points = [{"label": g["label"], "macs": g["useful_macs"], "ddr_bytes": g["ddr_bytes"], "cycles": g["cycles"], "group": i,
-               "share": _share(g, s)} for i, g in enumerate(s["groups"])]  # fmt: skip
-    points.append({"label": "the whole program", "macs": s["useful_macs"], "ddr_bytes": s["ddr_bytes"], "cycles": s["cycles"],
-                   "group": -1, "share": 1.0})  # fmt: skip
+    ]
+    points = [
+        {
+            "label": g["label"],
+            "macs": g["useful_macs"],
+            "ddr_bytes": g["ddr_bytes"],
+            "cycles": g["cycles"],
+            "group": i,
+            "share": share(g, s),
+        }
+        for i, g in enumerate(s["groups"])
+    ]
+    points.append(
+        {
+            "label": "the whole program",
+            "macs": s["useful_macs"],
+            "ddr_bytes": s["ddr_bytes"],
+            "cycles": s["cycles"],
+            "group": -1,
+            "share": 1.0,
+        }
+    )
     note = "A circle is a group, its area its share of the time; the cross is the program. Groups without products are left out."
     plot = figures.roofline(f["roof"]["peak_macs_per_cycle"], f["roof"]["ddr_bytes_per_cycle"], points)
-    return el("section", el("div", el("h2", "Summary"), pairs(rows)), el("div", el("h2", "Roofline"), plot, el("p", note, class_="note")),
-              class_="halves")  # fmt: skip
-
-
-def _share(g: Facts, sim: Facts) -> float:
-    return g["total_cycles"] / sim["cycles"] if sim["cycles"] else 0.0
+    return el(
+        "section",
+        el("div", el("h2", "Summary"), pairs(rows)),
+        el("div", el("h2", "Roofline"), plot, el("p", note, class_="note")),
+        class_="halves",
+    )
 
 
 def _time(f: Facts) -> Markup:
@@ -122,115 +192,29 @@ def _time(f: Facts) -> Markup:
     return el("section", el("h2", "Over time"), plot, el("p", note, class_="note"))
 
 
-def _groups(f: Facts) -> Markup:
-    s = f["sim"]
-    order = sorted(range(len(s["groups"])), key=lambda i: (-s["groups"][i]["total_cycles"], i))
-    head = el(
-        "tr", join(el("th", el("button", title, type="button", title=why), scope="col") for _, title, why in COLUMNS)
-    )
-    body = []
-    for i in order[:ROWS]:
-        g = s["groups"][i]
-        lost = (g["cycles"] - g["bound_cycles"]) * g["count"]
-        mostly = max(g["losses"], key=lambda k: g["losses"][k], default="")
-        cells: dict[str, tuple[object, object]] = {
-            "label": (g["label"], g["label"]), "bound": (g["bound"], g["bound"]), "mostly": (_words(mostly), mostly),
-            "share": (f"{_share(g, s):.1%}", _share(g, s)), "roofline_ratio": (f"{g['roofline_ratio']:.2f}", g["roofline_ratio"]),
-            "lost": (f"{lost:,.0f}", lost), "spm": (size_text(f["spm"][i]), f["spm"][i]),
-            **{k: (size_text(g[k]), g[k]) for k in ("ddr_bytes", "noc_bytes")},
-            **{k: (f"{g[k]:,}", g[k]) for k in ("count", "cycles", "total_cycles")},
-        }  # fmt: skip
-        texts = ("label", "bound", "mostly")
-        chip = el("span", class_="chip", style=f"background:{figures.colour(i)}")
-        body.append(el("tr", join(
-            el("td", *((chip, shown) if key == "label" else (shown,)), class_=None if key in texts else "number",
-               data_v=value if key in texts else repr(value)) for key, (shown, value) in ((k, cells[k]) for k, *_ in COLUMNS)), data_group=i))  # fmt: skip
-    more = (
-        el("p", f"... and {len(order) - ROWS} more, in the JSON of this page", class_="note")
-        if len(order) > ROWS
-        else ""
-    )
-    return el("section", el("h2", "Groups"), el("div", el("table", el("thead", head), el("tbody", join(body)), id="groups"), class_="wide"),
-              more, el("p", "Click a heading to sort, a row to see its timeline.", class_="note screen"))  # fmt: skip
-
-
-def _timeline() -> Markup:
-    """Filled by the script."""
-    controls = el("p", el("label", "group ", el("select", id="pick")), " ", el("button", "whole group", type="button", id="reset"),
-                  class_="screen")  # fmt: skip
-    note = "One run of the group: every tile's engines, lightly where they are busy in parts only. Turn the wheel to zoom, drag to move."
-    return el("section", el("h2", "Timeline of a group"), controls, el("p", "", id="picked"), el("p", "", id="legend", class_="legend"),
-              el("canvas", id="timeline"), el("p", note, class_="note"), el("h3", "Scratchpad of one tile"), el("canvas", id="buffers"),
-              el("p", "Buffers by address, darkly while instructions touch them.", class_="note"), id="timelines")  # fmt: skip
-
-
-def _losses(f: Facts) -> Markup:
-    s = f["sim"]
-    rows = []
-    for name, cycles in sorted(s["losses"].items(), key=lambda item: -item[1]):
-        if not s["cycles"] or cycles < 0.001 * s["cycles"]:
-            continue
-        groups = sorted(s["groups"], key=lambda g: -g["losses"].get(name, 0.0) * g["count"])
-        most = [g["label"] for g in groups[:2] if g["losses"].get(name, 0.0) * g["count"] > 0.1 * cycles]
-        rows.append(el("tr", el("th", _words(name), scope="row"), el("td", f"{cycles / s['cycles']:.1%}", class_="number"),
-                       el("td", f["meanings"].get(name, "")), el("td", "; ".join(most)),
-                       el("td", help_text(name, f["program"]["options"]))))  # fmt: skip
-    head = el(
-        "tr",
-        join(
-            el("th", h, scope="col") for h in ("loss", "of the time", "cycles in which", "mostly in", "what would help")
-        ),
-    )
-    slow = [el("li", f"{op} runs on the kernel core: {why}") for op, why in f["program"]["kernel_core"].items()]
-    return el("section", el("h2", "Largest losses, and what would help"),
-              el("div", el("table", el("thead", head), el("tbody", join(rows)), class_="plain"), class_="wide"),
-              el("ul", join(slow)) if slow else "")  # fmt: skip
-
-
-def _layers(f: Facts) -> Markup:
-    chain, s = f["chain"], f["sim"]
-    nodes = fold([tuple(c["segments"]) for c in chain])
-    captions, groups, repeats = {}, {}, {}
-    spot: dict[int, int] = {}
-
-    def walk(some: Sequence[Any]) -> list[int]:
-        found: list[int] = []
-        for node in some:
-            if hasattr(node, "body"):
-                inside = walk(node.body)
-                layers = f["layers_text"](sorted(inside))
-                repeats[min(inside)] = f"{layers or 'repeated'}: {node.count} times, compiled once"
-                found += inside
-                continue
-            group = s["groups"][chain[node.first]["group"]]
-            share = sum(s["groups"][chain[i]["group"]]["cycles"] for i in node.all) / max(1, s["cycles"])
-            spot.update(dict.fromkeys(node.all, node.first))
-            groups[node.first] = chain[node.first]["group"]
-            name = group["label"].partition(": ")[2] if group["layers"] else group["label"]
-            engines = ", ".join(dict.fromkeys(f["segments"][i]["engine"] for i in chain[node.first]["segments"]))
-            captions[node.first] = (
-                name or group["label"],
-                f"{engines}; {group['cycles']:,} cycles, {share:.1%} of the time",
-            )
-            found += node.all
-        return found
-
-    walk(nodes)
-    edges = {(spot[a], spot[b]) for a, b in f["edges"]}
-    return el("section", el("h2", "Layers"), figures.layers(nodes, captions, groups, repeats, edges),
-              el("p", "Groups in the order in which they run; arrows are tensors that one writes and the other reads.", class_="note"))  # fmt: skip
-
-
 def _memory(f: Facts) -> Markup:
     tensors = f["tensors"]
     pieces = [(t["offset"], t["size_bytes"], t["kind"]) for t in tensors]
     plot = figures.ddr_map(f["sim"]["ddr_footprint_bytes"], f["roof"]["ddr_bytes"], pieces, KINDS)
     largest = sorted(tensors, key=lambda t: (-t["size_bytes"], t["offset"]))[:LARGEST_TENSORS]
-    rows = (el("tr", el("th", t["name"], scope="row"), el("td", t["kind"]), el("td", t["type"]), el("td", hex(t["offset"]), class_="number"),
-               el("td", size_text(t["size_bytes"]), class_="number")) for t in largest)  # fmt: skip
+    rows = (
+        el(
+            "tr",
+            el("th", t["name"], scope="row"),
+            el("td", t["kind"]),
+            el("td", t["type"]),
+            el("td", hex(t["offset"]), class_="number"),
+            el("td", size_text(t["size_bytes"]), class_="number"),
+        )
+        for t in largest
+    )
     head = el("tr", join(el("th", h, scope="col") for h in ("largest tensors", "kind", "type", "offset", "size")))
-    return el("section", el("h2", "DDR"), plot,
-              el("div", el("table", el("thead", head), el("tbody", join(rows)), class_="plain"), class_="wide"))  # fmt: skip
+    return el(
+        "section",
+        el("h2", "DDR"),
+        plot,
+        el("div", el("table", el("thead", head), el("tbody", join(rows)), class_="plain"), class_="wide"),
+    )
 
 
 def _links(f: Facts) -> Markup:
@@ -242,9 +226,14 @@ def _links(f: Facts) -> Markup:
     whole = max(1, s["cycles"]) * f["roof"]["link_bytes_per_cycle"]
     carried = [n / whole for n in total]
     busiest = max(range(len(total)), key=lambda i: (total[i], -i), default=None)
-    note = "No messages between tiles." if busiest is None or not total[busiest] else (
-        f"Busiest: tile {p['links'][busiest][0]} to {p['links'][busiest][1]}, {carried[busiest]:.1%} of the link's bandwidth, "
-        f"{size_text(total[busiest])}. Darker and redder: more of it.")  # fmt: skip
+    note = (
+        "No messages between tiles."
+        if busiest is None or not total[busiest]
+        else (
+            f"Busiest: tile {p['links'][busiest][0]} to {p['links'][busiest][1]}, {carried[busiest]:.1%} of the link's bandwidth, "
+            f"{size_text(total[busiest])}. Darker and redder: more of it."
+        )
+    )
     figure = figures.links(tuple(p["tiles"]), p["links"], carried)
     return el("section", el("h2", "Links between tiles"), figure, el("p", note, class_="note"))
 
@@ -254,5 +243,9 @@ def _made(f: Facts) -> Markup:
         (k, v if isinstance(v, str) else repr(v)) for k, v in f["program"]["options"].items() if v not in ("", None, {})
     ]
     machine = [(f"{section}.{k}" if section else k, str(v)) for section, k, v in f["machine"]]
-    return el("section", el("div", el("h2", "Options"), pairs(options)),
-              el("div", el("h2", "Machine"), el("details", el("summary", f"{len(machine)} figures"), pairs(machine))), class_="halves")  # fmt: skip
+    return el(
+        "section",
+        el("div", el("h2", "Options"), pairs(options)),
+        el("div", el("h2", "Machine"), el("details", el("summary", f"{len(machine)} figures"), pairs(machine))),
+        class_="halves",
+    )

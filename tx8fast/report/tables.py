@@ -18,44 +18,88 @@ ALL = 1 << 60
 UNITS = ("ne", "ct", "tdma", "rdma", "wdma", "kcore", "issue", "dte", "noc", "ddr")
 
 GROUPS = (
-    Column("label", "group", stretch=True), number("cycles", "cycles", 4), number("count", "times", 3),
-    number("total_cycles", "all cycles", 1), number("share", "share", 0, "{:.1%}".format), Column("bound", "bound", rank=2),
-    number("roofline_ratio", "ratio", 2, "{:.2f}".format), Column("mostly", "largest losses", rank=5, stretch=True),
-    number("ddr_bytes", "DDR", 6, size_text), Column("name", "first launch", hidden=True), Column("layers", "layers", hidden=True),
-    Column("segments", "segments", cut_text, hidden=True), number("instructions", "instructions", hidden=True),
-    number("noc_bytes", "links", show=size_text, hidden=True), number("bound_cycles", "bound cycles", show="{:,.0f}".format, hidden=True),
-    number("useful_macs", "MACs", show=count_text, hidden=True), number("lost_cycles", "lost cycles", show="{:,.0f}".format, hidden=True),
-)  # fmt: skip
+    Column("label", "group", stretch=True),
+    number("cycles", "cycles", 4),
+    number("count", "times", 3),
+    number("total_cycles", "all cycles", 1),
+    number("share", "share", 0, "{:.1%}".format),
+    Column("bound", "bound", rank=2),
+    number("roofline_ratio", "ratio", 2, "{:.2f}".format),
+    Column("mostly", "largest losses", rank=5, stretch=True),
+    number("ddr_bytes", "DDR", 6, size_text),
+    Column("name", "first launch", hidden=True),
+    Column("layers", "layers", hidden=True),
+    Column("segments", "segments", cut_text, hidden=True),
+    number("instructions", "instructions", hidden=True),
+    number("noc_bytes", "links", show=size_text, hidden=True),
+    number("bound_cycles", "bound cycles", show="{:,.0f}".format, hidden=True),
+    number("useful_macs", "MACs", show=count_text, hidden=True),
+    number("lost_cycles", "lost cycles", show="{:,.0f}".format, hidden=True),
+)
 SEGMENTS = (
-    number("index", "#", 0, str), Column("label", "group", stretch=True), Column("op", "op", rank=7, stretch=True), Column("engine", "engine", rank=2),
-    Column("parts", "parts", cut_text, rank=4), Column("slices", "slices", cut_text, rank=5), Column("bound", "bound", rank=6),
-    number("launches", "times", 3), number("spm_peak_bytes", "SPM", 1, size_text), number("estimate_cycles", "estimate", 0),
-    Column("name", "name", hidden=True), Column("order", "order", cut_text, hidden=True), Column("bound_by", "bound by", hidden=True),
-    number("steps", "steps", hidden=True), number("candidates", "candidates", hidden=True), number("tiles", "tiles", hidden=True),
-    number("useful_macs", "MACs", show=count_text, hidden=True), number("operand_bytes", "operands", show=size_text, hidden=True),
-)  # fmt: skip
+    number("index", "#", 0, str),
+    Column("label", "group", stretch=True),
+    Column("op", "op", rank=7, stretch=True),
+    Column("engine", "engine", rank=2),
+    Column("parts", "parts", cut_text, rank=4),
+    Column("slices", "slices", cut_text, rank=5),
+    Column("bound", "bound", rank=6),
+    number("launches", "times", 3),
+    number("spm_peak_bytes", "SPM", 1, size_text),
+    number("estimate_cycles", "estimate", 0),
+    Column("name", "name", hidden=True),
+    Column("order", "order", cut_text, hidden=True),
+    Column("bound_by", "bound by", hidden=True),
+    number("steps", "steps", hidden=True),
+    number("candidates", "candidates", hidden=True),
+    number("tiles", "tiles", hidden=True),
+    number("useful_macs", "MACs", show=count_text, hidden=True),
+    number("operand_bytes", "operands", show=size_text, hidden=True),
+)
 SEARCH = (
-    Column("name", "function", stretch=True), number("steps", "steps", 3), number("columns", "candidates", 2), number("opt2_cycles", "opt 2", 1),
-    number("cycles", "opt 3"), number("gap", "gap", 0, "{:.2%}".format), Column("status", "ended", rank=1),
-)  # fmt: skip
+    Column("name", "function", stretch=True),
+    number("steps", "steps", 3),
+    number("columns", "candidates", 2),
+    number("opt2_cycles", "opt 2", 1),
+    number("cycles", "opt 3"),
+    number("gap", "gap", 0, "{:.2%}".format),
+    Column("status", "ended", rank=1),
+)
 LENGTHS = (
-    number("length", "length"), number("segments", "segments", 4), number("launches", "launches", 5),
-    number("spm_peak_bytes", "scratchpad peak", 3, size_text), number("ddr_footprint_bytes", "DDR", 1, size_text),
-    number("useful_macs", "useful MACs", 2, count_text), number("bound_cycles", "bound, cycles", 0, "{:,.0f}".format),
-)  # fmt: skip
+    number("length", "length"),
+    number("segments", "segments", 4),
+    number("launches", "launches", 5),
+    number("spm_peak_bytes", "scratchpad peak", 3, size_text),
+    number("ddr_footprint_bytes", "DDR", 1, size_text),
+    number("useful_macs", "useful MACs", 2, count_text),
+    number("bound_cycles", "bound, cycles", 0, "{:,.0f}".format),
+)
 OUTPUTS = (
-    Column("name", "output", stretch=True), Column("type", "type", rank=1), number("min", "min", 0, "{:.6g}".format),
-    number("max", "max", 0, "{:.6g}".format), number("not_finite", "not finite"),
-)  # fmt: skip
+    Column("name", "output", stretch=True),
+    Column("type", "type", rank=1),
+    number("min", "min", 0, "{:.6g}".format),
+    number("max", "max", 0, "{:.6g}".format),
+    number("not_finite", "not finite"),
+)
 TENSORS = (
-    Column("name", "name", stretch=True), Column("type", "type", rank=1), Column("ddr_dtype", "in DDR", rank=5), Column("layout", "layout", rank=4),
-    number("address", "address", 2, hex), number("size_bytes", "size", 0, size_text), Column("source", "bytes from", rank=3, stretch=True),
-)  # fmt: skip
+    Column("name", "name", stretch=True),
+    Column("type", "type", rank=1),
+    Column("ddr_dtype", "in DDR", rank=5),
+    Column("layout", "layout", rank=4),
+    number("address", "address", 2, hex),
+    number("size_bytes", "size", 0, size_text),
+    Column("source", "bytes from", rank=3, stretch=True),
+)
 STREAMS = (
-    number("source", "from", 0, str), Column("targets", "to", lambda v: " ".join(map(str, v)), stretch=True), Column("mode", "mode"),
-    number("monitor", "monitor", 3, str), number("packets", "packets", 1), number("packet_bytes", "largest", 2, size_text),
-    number("total_bytes", "bytes each", 1, size_text), Column("launches", "launches", rank=2),
-)  # fmt: skip
+    number("source", "from", 0, str),
+    Column("targets", "to", lambda v: " ".join(map(str, v)), stretch=True),
+    Column("mode", "mode"),
+    number("monitor", "monitor", 3, str),
+    number("packets", "packets", 1),
+    number("packet_bytes", "largest", 2, size_text),
+    number("total_bytes", "bytes each", 1, size_text),
+    Column("launches", "launches", rank=2),
+)
 
 
 def kernel_core(reasons: Facts) -> list[Any]:
@@ -104,21 +148,26 @@ def cycle_head(f: Facts) -> list[Any]:
     """Return the totals of a cycle simulation and its utilisation."""
     used = f["utilisation"]
     per_second, first = f["tokens_per_second"], f["time_to_first_token_ms"]
-    return [Pairs([
-        ("program", f["program"]),
-        ("model", " ".join(filter(None, (f["model"], f["phase"], f["compute_dtype"])))),
-        ("cycles", f"{f['cycles']:,} ({time_text(f['seconds'])})"),
-        ("tokens/s", f"{per_second:,.1f}" if per_second else ""),
-        ("first token", f"after {time_text(first / 1e3)}" if first else ""),
-        ("roofline bound", f"{f['bound_cycles']:,.0f} cycles, {f['bound']}"),
-        ("roofline ratio", f"{f['roofline_ratio']:.3f} (1 is the limit){_interval_text(f)}"),
-        ("lost to", losses_text(f["losses"], f["cycles"], 6)),
-        ("busy", ", ".join(f"{u} {used[u]:.1%}" for u in UNITS if u in used)),
-        ("DDR traffic", f"{size_text(f['ddr_bytes'])}, at least {size_text(f['unique_ddr_bytes'])}"),
-        *([("chip links", f"{size_text(f['c2c_bytes'])}, busy {used['c2c']:.1%}")] if "c2c_bytes" in f else []),
-        ("scratchpad peak", f"{size_text(f['spm_peak_bytes'])} per tile"),
-        ("instructions", f"{f['instructions']:,}"),
-    ]), ""]  # fmt: skip
+    return [
+        Pairs(
+            [
+                ("program", f["program"]),
+                ("model", " ".join(filter(None, (f["model"], f["phase"], f["compute_dtype"])))),
+                ("cycles", f"{f['cycles']:,} ({time_text(f['seconds'])})"),
+                ("tokens/s", f"{per_second:,.1f}" if per_second else ""),
+                ("first token", f"after {time_text(first / 1e3)}" if first else ""),
+                ("roofline bound", f"{f['bound_cycles']:,.0f} cycles, {f['bound']}"),
+                ("roofline ratio", f"{f['roofline_ratio']:.3f} (1 is the limit){_interval_text(f)}"),
+                ("lost to", losses_text(f["losses"], f["cycles"], 6)),
+                ("busy", ", ".join(f"{u} {used[u]:.1%}" for u in UNITS if u in used)),
+                ("DDR traffic", f"{size_text(f['ddr_bytes'])}, at least {size_text(f['unique_ddr_bytes'])}"),
+                *([("chip links", f"{size_text(f['c2c_bytes'])}, busy {used['c2c']:.1%}")] if "c2c_bytes" in f else []),
+                ("scratchpad peak", f"{size_text(f['spm_peak_bytes'])} per tile"),
+                ("instructions", f"{f['instructions']:,}"),
+            ]
+        ),
+        "",
+    ]
 
 
 def _interval_text(f: Facts) -> str:
@@ -132,10 +181,14 @@ def _interval_text(f: Facts) -> str:
 def groups_grid(f: Facts) -> Grid:
     """Return the groups of a simulation, longest first."""
     rows = [
-        {**g, "share": g["total_cycles"] / f["cycles"] if f["cycles"] else 0.0, "mostly": losses_text(g["losses"], g["cycles"], 2),
-         "lost_cycles": (g["cycles"] - g["bound_cycles"]) * g["count"]}
+        {
+            **g,
+            "share": g["total_cycles"] / f["cycles"] if f["cycles"] else 0.0,
+            "mostly": losses_text(g["losses"], g["cycles"], 2),
+            "lost_cycles": (g["cycles"] - g["bound_cycles"]) * g["count"],
+        }
         for g in sorted(f["groups"], key=lambda g: -g["total_cycles"])
-    ]  # fmt: skip
+    ]
     return Grid(GROUPS, rows, "groups, longest first", SHOWN)
 
 
@@ -178,14 +231,19 @@ def inspect_head(f: Facts, show_all: bool = False) -> list[Any]:
     """Return everything about a program except its segments and code."""
     version = ".".join(map(str, f["format_version"]))
     options = ", ".join(f"{k} {v}" for k, v in f["options"].items() if v not in ("", None, {}))
-    parts: list[Any] = [Pairs([
-        ("program", f"{f['program']}, format {version}"),
-        *_head(f),
-        ("embedded weights", size_text(f["embedded_bytes"])),
-        ("roofline bound", f"{f['bound_cycles']:,.0f} cycles ({f['bound']})"),
-        ("options", options),
-        ("machine", f["machine_digest"][:16]),
-    ]), ""]  # fmt: skip
+    parts: list[Any] = [
+        Pairs(
+            [
+                ("program", f"{f['program']}, format {version}"),
+                *_head(f),
+                ("embedded weights", size_text(f["embedded_bytes"])),
+                ("roofline bound", f"{f['bound_cycles']:,.0f} cycles ({f['bound']})"),
+                ("options", options),
+                ("machine", f["machine_digest"][:16]),
+            ]
+        ),
+        "",
+    ]
     for title, key in (("inputs", "inputs"), ("outputs", "outputs"), ("parameters", "params")):
         rows = [{**x, "type": tensor_text(x["dtype"], x["shape"])} for x in f[key]]
         columns = TENSORS if key == "params" else TENSORS[:-1]

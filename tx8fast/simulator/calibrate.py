@@ -40,10 +40,19 @@ class Calibration:
     def to_json(self) -> dict[str, Any]:
         """Return everything, JSON-able, stable keys."""
         rows = [
-            {"engine": m.engine, "size": m.size, "tiles": m.tiles, "offset": m.offset, "measured": m.text, "before": b,
-             "before_residual": m.residual(b), "after": a, "after_residual": m.residual(a)}
+            {
+                "engine": m.engine,
+                "size": m.size,
+                "tiles": m.tiles,
+                "offset": m.offset,
+                "measured": m.text,
+                "before": b,
+                "before_residual": m.residual(b),
+                "after": a,
+                "after_residual": m.residual(a),
+            }
             for m, b, a in zip(self.measurements, self.before, self.after, strict=True)
-        ]  # fmt: skip
+        ]
         far = [r for r in rows if abs(r["after_residual"]) > CLOSE]
         return {
             "keys": [{"key": k, "before": value_of(self.machine, k), "after": v} for k, v in self.values.items()],
@@ -90,9 +99,7 @@ def calibrate(machine: Machine, measurements: Sequence[Measurement], keys: Seque
     values = _polish(values, residuals)
     fitted = {k: v for k, v in values.items() if v != value_of(machine, k)}
     left |= {k: "fits best as it is" for k in chosen if k not in fitted}
-    return Calibration(
-        machine, changed(machine, fitted), fitted, left, tuple(measurements), cycles({}), cycles(fitted)
-    )  # fmt: skip
+    return Calibration(machine, changed(machine, fitted), fitted, left, tuple(measurements), cycles({}), cycles(fitted))
 
 
 def _better(one: np.ndarray, other: np.ndarray) -> bool:

@@ -97,8 +97,14 @@ class ChipsSimulator:
         n, segment = self.machine.n_tiles, self.program.segments[launch.segment]
         where = f"launch '{launch.name}', segment '{segment.name}'"
         streams = [stream for c, chip in enumerate(self.chips) for stream in chip.streams_of(launch, c)]
-        exchange = Exchange(self.machine, lambda t: self.chips[t // n].state_of(t % n), self.execute, where, self.observer,
-                            n_chips=len(self.chips))  # fmt: skip
+        exchange = Exchange(
+            self.machine,
+            lambda t: self.chips[t // n].state_of(t % n),
+            self.execute,
+            where,
+            self.observer,
+            n_chips=len(self.chips),
+        )
         if self.observer is not None:
             self.observer.begin(launch, segment, [s.tile for s in streams])
         exchange.run(streams)

@@ -272,8 +272,15 @@ def traces(program: Program, serial: bool | None = None) -> Iterator[StretchTrac
         clock += known[key].cycles
 
 
-def _trace(machine: Machine, program: Program, segments: list[timing.SegmentCode], stretch: list[int],
-           serial: bool | None, start: int, group: int) -> StretchTrace:  # fmt: skip
+def _trace(
+    machine: Machine,
+    program: Program,
+    segments: list[timing.SegmentCode],
+    stretch: list[int],
+    serial: bool | None,
+    start: int,
+    group: int,
+) -> StretchTrace:
     parts, name = parts_of(program, segments, stretch), name_of(program, stretch)
     rows = event_input(machine, parts, timing.chips_of(parts, program.chips))
     times = run(machine, rows, serial, parts, name)
@@ -289,8 +296,9 @@ def _trace(machine: Machine, program: Program, segments: list[timing.SegmentCode
     return StretchTrace(stretch, name, start, int(times.cycles), tiles, counts, ddr_bytes, group, links)
 
 
-def _simulate_group(machine: Machine, program: Program, parts: list[timing.Part], name: str,
-                    serial: bool | None) -> Group:  # fmt: skip
+def _simulate_group(
+    machine: Machine, program: Program, parts: list[timing.Part], name: str, serial: bool | None
+) -> Group:
     chips = timing.chips_of(parts, program.chips)
     n = chips[0] * chips[1]
     rows = event_input(machine, parts, chips)

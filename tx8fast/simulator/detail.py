@@ -81,9 +81,15 @@ def join_runs(given: Iterable[Run], resolution: int) -> list[Run]:
     out: list[Run] = []
     for r in given:
         last = out[-1] if out else None
-        if last is None or r.start >= last.end and (
-            r.start - last.end >= resolution or (r.end - r.start >= resolution or last.end - last.start >= resolution) and r.name != last.name
-        ):  # fmt: skip
+        if (
+            last is None
+            or r.start >= last.end
+            and (
+                r.start - last.end >= resolution
+                or (r.end - r.start >= resolution or last.end - last.start >= resolution)
+                and r.name != last.name
+            )
+        ):
             out.append(Run(r.start, r.end, r.count, dict(r.busy)))
             continue
         for name, cycles in r.busy.items():

@@ -27,7 +27,7 @@ from tx8fast.simulator.exact_values import (
     put_patterns,
     store,
     values,
-)  # fmt: skip
+)
 
 Shape = tuple[int, int, int, int]
 
@@ -304,10 +304,35 @@ def bilinear(state, fmt, rnd, spm, p, ddr):
 
 def meanings() -> dict[str, Callable[..., None]]:
     """Return the meaning of every move, transfer with DDR and peripheral instruction by name."""
-    own = (gather_scatter, rdma, rdma_row, tdma_row, wdma, memset, pad, img2col, concat, tensor_norm, count, bitcount, factorize, bit2fp,
-           rand_gen, elem_mask, bilinear)  # fmt: skip
+    own = (
+        gather_scatter,
+        rdma,
+        rdma_row,
+        tdma_row,
+        wdma,
+        memset,
+        pad,
+        img2col,
+        concat,
+        tensor_norm,
+        count,
+        bitcount,
+        factorize,
+        bit2fp,
+        rand_gen,
+        elem_mask,
+        bilinear,
+    )
     named = {f.__name__: f for f in own}
-    return named | MOVES | {
-        "argmax": _extremum(lambda a, b: a > b), "argmin": _extremum(lambda a, b: a < b), "lut16": _lut(2),
-        "lut32": _lut(4), "mask_gather": _compact(False), "mask_gather_b": _compact(True),
-    }  # fmt: skip
+    return (
+        named
+        | MOVES
+        | {
+            "argmax": _extremum(lambda a, b: a > b),
+            "argmin": _extremum(lambda a, b: a < b),
+            "lut16": _lut(2),
+            "lut32": _lut(4),
+            "mask_gather": _compact(False),
+            "mask_gather_b": _compact(True),
+        }
+    )

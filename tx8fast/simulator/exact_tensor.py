@@ -28,7 +28,7 @@ from tx8fast.simulator.exact_values import (
     narrow,
     patterns,
     put_patterns,
-)  # fmt: skip
+)
 
 U16, U32 = FORMAT_CODES["u16"], FORMAT_CODES["u32"]
 CHUNK = 8  # products that one step of the matrix engine adds as a balanced tree
@@ -75,8 +75,11 @@ def _extreme(pick: Callable[[Any], Any]) -> Callable[[Sequence[float]], float]:
 
 
 COMBINE: dict[str, Callable[[Sequence[float]], float]] = {
-    "sum": _sum, "avg": lambda xs: f32(_sum(xs) / len(xs)), "max": _extreme(max), "min": _extreme(min),
-}  # fmt: skip
+    "sum": _sum,
+    "avg": lambda xs: f32(_sum(xs) / len(xs)),
+    "max": _extreme(max),
+    "min": _extreme(min),
+}
 
 
 def _reduce(f: Callable[[Sequence[float]], float]):
@@ -111,7 +114,12 @@ def _pool(kind: str, indexed: bool):
             xs = [float(at(i, r, s, k)) if 0 <= r < h and 0 <= s < w else fill for r, s in taps]
             state.note(NAN_OPERAND if any(v != v for v in xs) else 0)
             out.append(COMBINE[kind](xs))
-            where.append(next((j for j, v in enumerate(xs) if v != v), xs.index(out[-1]) if out[-1] == out[-1] and kind in ("max", "min") else 0))  # fmt: skip
+            where.append(
+                next(
+                    (j for j, v in enumerate(xs) if v != v),
+                    xs.index(out[-1]) if out[-1] == out[-1] and kind in ("max", "min") else 0,
+                )
+            )
         shape = (n, oh, ow, c)
         _put(state, spm[1], shape, fmt, rnd, out)
         if indexed:

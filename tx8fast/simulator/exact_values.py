@@ -16,8 +16,16 @@ from tx8fast.numerics.formats import FORMAT_CODES
 
 Value = float | int
 #: sticky bits of an engine, in the order of the exception byte
-STATUS = ("bad opcode", "address out of range", "infinite result", "NaN operand", "subnormal result", "overflow",
-          "inexact", "integer overflow")  # fmt: skip
+STATUS = (
+    "bad opcode",
+    "address out of range",
+    "infinite result",
+    "NaN operand",
+    "subnormal result",
+    "overflow",
+    "inexact",
+    "integer overflow",
+)
 INFINITE, NAN_OPERAND, SUBNORMAL, OVERFLOW, INEXACT, INT_OVERFLOW = (1 << k for k in range(2, 8))
 NEAREST, ZERO, UP, DOWN, STOCHASTIC = range(5)
 
@@ -40,10 +48,16 @@ class Int(NamedTuple):
 F32 = FORMAT_CODES["f32"]
 TF32, BF16, F16, I8 = (FORMAT_CODES[n] for n in ("tf32", "bf16", "f16", "i8"))
 KINDS: dict[int, Float | Int] = {
-    F16: Float(2, 11, -14, 15), BF16: Float(2, 8, -126, 127), F32: Float(4, 24, -126, 127), TF32: Float(4, 11, -126, 127),
+    F16: Float(2, 11, -14, 15),
+    BF16: Float(2, 8, -126, 127),
+    F32: Float(4, 24, -126, 127),
+    TF32: Float(4, 11, -126, 127),
     FORMAT_CODES["pred"]: Int(1, 0, 1),
-} | {FORMAT_CODES[f"{'i' if s else 'u'}{8 * n}"]: Int(n, -(1 << 8 * n - 1) if s else 0, (1 << 8 * n - s) - 1)
-     for n in (1, 2, 4, 8) for s in (0, 1)}  # fmt: skip
+} | {
+    FORMAT_CODES[f"{'i' if s else 'u'}{8 * n}"]: Int(n, -(1 << 8 * n - 1) if s else 0, (1 << 8 * n - s) - 1)
+    for n in (1, 2, 4, 8)
+    for s in (0, 1)
+}
 #: the one NaN that engines write, by bytes and precision of a format
 NAN = {(2, 11): 0x7E00, (2, 8): 0x7FC0, (4, 24): 0x7FC00000, (4, 11): 0x7FC00000}
 _WORDS = {1: "B", 2: "H", 4: "I", 8: "Q"}

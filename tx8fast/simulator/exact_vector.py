@@ -39,7 +39,7 @@ from tx8fast.simulator.exact_values import (
     round_float,
     store,
     values,
-)  # fmt: skip
+)
 
 Meaning = Callable[..., None]
 _LOG2_E = decode(0x3FB8AA3B, F32)
@@ -84,24 +84,47 @@ def _least(x: Value, y: Value) -> Value:
 
 #: functions of f32 values; results are doubles that round to the correct f32
 UNARY: dict[str, Callable[[Any], Any]] = {
-    "abs": abs, "recip": lambda x: _divide(1.0, x), "square": lambda x: x * x, "sqrt": _sqrt,
-    "rsqrt": lambda x: _divide(1.0, _sqrt(x)), "neg": lambda x: -x, "log2": _f64("log2"), "ln": _f64("log"),
-    "pow2": _exp2, "exp": _exp, "exp_lp": lambda x: _exp2(f32(x * _LOG2_E)), "sin": _f64("sin"), "cos": _f64("cos"),
-    "tanh": _f64("tanh"), "sigmoid": _sigmoid, "relu": lambda x: _most(x, 0.0),
-    "satrelu": lambda x: _least(_most(x, 0.0), 6.0), "leakyrelu": lambda x: x * _LEAK if x < 0 else x,
+    "abs": abs,
+    "recip": lambda x: _divide(1.0, x),
+    "square": lambda x: x * x,
+    "sqrt": _sqrt,
+    "rsqrt": lambda x: _divide(1.0, _sqrt(x)),
+    "neg": lambda x: -x,
+    "log2": _f64("log2"),
+    "ln": _f64("log"),
+    "pow2": _exp2,
+    "exp": _exp,
+    "exp_lp": lambda x: _exp2(f32(x * _LOG2_E)),
+    "sin": _f64("sin"),
+    "cos": _f64("cos"),
+    "tanh": _f64("tanh"),
+    "sigmoid": _sigmoid,
+    "relu": lambda x: _most(x, 0.0),
+    "satrelu": lambda x: _least(_most(x, 0.0), 6.0),
+    "leakyrelu": lambda x: x * _LEAK if x < 0 else x,
     "softplus": lambda x: x + x if x != x else _softplus(x),
-}  # fmt: skip
+}
 BINARY: dict[str, Callable[[Any, Any], Any]] = {
-    "max": _most, "min": _least, "add": lambda x, y: x + y, "sub": lambda x, y: x - y, "mul": lambda x, y: x * y,
+    "max": _most,
+    "min": _least,
+    "add": lambda x, y: x + y,
+    "sub": lambda x, y: x - y,
+    "mul": lambda x, y: x * y,
     "div": _divide,
-}  # fmt: skip
+}
 RELATION: dict[str, Callable[[Any, Any], bool]] = {
-    "eq": lambda x, y: x == y, "ne": lambda x, y: x != y, "ge": lambda x, y: x >= y, "gt": lambda x, y: x > y,
-    "le": lambda x, y: x <= y, "lt": lambda x, y: x < y,
-}  # fmt: skip
+    "eq": lambda x, y: x == y,
+    "ne": lambda x, y: x != y,
+    "ge": lambda x, y: x >= y,
+    "gt": lambda x, y: x > y,
+    "le": lambda x, y: x <= y,
+    "lt": lambda x, y: x < y,
+}
 LOGIC: dict[str, Callable[[int, int], int]] = {
-    "and": lambda x, y: x & y, "or": lambda x, y: x | y, "xor": lambda x, y: x ^ y,
-}  # fmt: skip
+    "and": lambda x, y: x & y,
+    "or": lambda x, y: x | y,
+    "xor": lambda x, y: x ^ y,
+}
 
 
 def _pairs(cls: type[isa.Instruction], p) -> Iterator[tuple[int, int]]:

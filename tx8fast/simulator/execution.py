@@ -30,8 +30,15 @@ class Together:
 
     def __call__(self, exchange: Exchange) -> None:
         streams, tiles = exchange.streams, [s.core for s in exchange.states]
-        end, which, places = run_together([s.state.core for s in streams], [s.tile for s in streams], [s.stops for s in streams],
-                                          tiles, exchange.monitors, exchange.n_chips, self.threads)  # fmt: skip
+        end, which, places = run_together(
+            [s.state.core for s in streams],
+            [s.tile for s in streams],
+            [s.stops for s in streams],
+            tiles,
+            exchange.monitors,
+            exchange.n_chips,
+            self.threads,
+        )
         for s, s.at in zip(streams, places, strict=True):
             s.state.wb = s.state.core.result
         match end:

@@ -89,8 +89,9 @@ def account(rows: EventInput, times: EventResult, bound: Roofline, ddr_cycles: f
     return out
 
 
-def _of_tile(own: tuple[np.ndarray, ...], engines: int, ddr: tuple[np.ndarray, np.ndarray], marks: tuple[int, ...],
-             work: int) -> np.ndarray:  # fmt: skip
+def _of_tile(
+    own: tuple[np.ndarray, ...], engines: int, ddr: tuple[np.ndarray, np.ndarray], marks: tuple[int, ...], work: int
+) -> np.ndarray:
     """Return the cycles of every one of _NAMES, and of what has none, on a tile. own: kind, start and end of its rows; ddr: starts
     and ends of what keeps the DDR busy; marks: when the bounding engine begins, the tile is done, all are, and the group ends."""
     kind, start, end = own

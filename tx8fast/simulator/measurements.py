@@ -66,11 +66,14 @@ ENGINES: Mapping[str, tuple[str, Callable[[str, int, int], dict[str, Any]]]] = {
     "ne": ("gemm", lambda size, at, room: _gemm(size, at // 256 * 256, room // 768 * 768)),
     "rdma": ("rdma", lambda size, at, room: {"dst": at, "run_bytes": _bytes(size), "slot": 0}),
     "wdma": ("wdma", lambda size, at, room: {"src": at, "run_bytes": _bytes(size), "slot": 1}),
-    "tdma": ("gather_scatter", lambda size, at, room: {"src0": at, "dst": at + room // 512 * 256, "size": _bytes(size)}),
+    "tdma": (
+        "gather_scatter",
+        lambda size, at, room: {"src0": at, "dst": at + room // 512 * 256, "size": _bytes(size)},
+    ),
     "dte": ("send", lambda size, at, room: {"src": at, "dst": at, "bytes": _bytes(size), "mask": 1 << 1}),
     "wait": ("wait", lambda size, at, room: {}),
     "barrier": ("barrier", lambda size, at, room: {}),
-}  # fmt: skip
+}
 ALONE = ("dte", "wait", "barrier")
 
 
@@ -111,8 +114,11 @@ def parse(text: str, name: str, machine: Machine) -> list[Measurement]:
         raise ConfigError(f"{doing}: not valid CSV: {e}") from None
     head = [x.strip() for x in rows[0]] if rows else []
     problems += [f"column '{c}' is missing" for c in REQUIRED if c not in head]
-    problems += [f"column '{c:.40}' is unknown, there are {', '.join((*REQUIRED, *DEFAULTS))}" for c in head
-                 if c not in REQUIRED and c not in DEFAULTS]  # fmt: skip
+    problems += [
+        f"column '{c:.40}' is unknown, there are {', '.join((*REQUIRED, *DEFAULTS))}"
+        for c in head
+        if c not in REQUIRED and c not in DEFAULTS
+    ]
     problems += [f"column '{c}' is there {head.count(c)} times" for c in dict.fromkeys(head) if head.count(c) > 1]
     if len(rows) > MOST_ROWS:
         problems.append(f"{len(rows):,} lines, at most {MOST_ROWS:,} are read")

@@ -131,8 +131,9 @@ def connect(
         machine.dte.write_port_bytes,
     )
     if isinstance(tiles, ChipGrid):
-        routes = replace(routes, slow_links=len(tiles.chip_links), slow_rate=machine.c2c.link_bytes,
-                         slow_cycles=machine.c2c.latency)  # fmt: skip
+        routes = replace(
+            routes, slow_links=len(tiles.chip_links), slow_rate=machine.c2c.link_bytes, slow_cycles=machine.c2c.latency
+        )
     return routes
 
 

@@ -60,10 +60,14 @@ def _group(program: Program, stretch: StretchTrace, steps: int) -> dict[str, Any
     used = [sum(len(lane) for lane in tile) for tile in tiles]
     fullest = int(np.argmax([len(t.rows) for t in stretch.tiles]))
     return {
-        "cycles": stretch.cycles, "resolution_cycles": resolution, "ops": names, "tiles": tiles if any(used) else [],
-        "buffer_tile": fullest, "buffers": _buffers(stretch, fullest, segments, 4 * resolution),
+        "cycles": stretch.cycles,
+        "resolution_cycles": resolution,
+        "ops": names,
+        "tiles": tiles if any(used) else [],
+        "buffer_tile": fullest,
+        "buffers": _buffers(stretch, fullest, segments, 4 * resolution),
         "link_bytes": stretch.link_bytes.tolist(),
-    }  # fmt: skip
+    }
 
 
 def _lanes(

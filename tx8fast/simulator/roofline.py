@@ -60,8 +60,9 @@ def roofline(machine: Machine, meta: Mapping[str, Any]) -> Roofline:
     return _bound(machine, _number(meta, "useful_macs", "meta"), _number(meta, "unique_ddr_bytes", "meta"), meta)
 
 
-def group_roofline(machine: Machine, infos: Sequence[Mapping[str, Any]], meta: Mapping[str, Any],
-                   ddr_bytes: int) -> Roofline:  # fmt: skip
+def group_roofline(
+    machine: Machine, infos: Sequence[Mapping[str, Any]], meta: Mapping[str, Any], ddr_bytes: int
+) -> Roofline:
     """Return the bound of segments that run between two barriers, from what `infos` say of each.
 
     Its bytes are those of operands and results, each once, but never more than the `ddr_bytes` that move: an op may

@@ -55,11 +55,25 @@ def event_input(machine: Machine, parts: Sequence[Part], chips: tuple[int, int] 
         routes = network.connect(machine, network.Rows(kind, form, arg, home), code_begin, tiles, chips)
         arg = np.ascontiguousarray(arg[:, :3])
     return EventInput(
-        kind=kind, issue=issue, form=form, ddr_at=ddr_at, spm_read=forms.joined("spm_read"), spm_write=forms.joined("spm_write"),
-        ddr_read=forms.joined("ddr_read"), ddr_write=forms.joined("ddr_write"), worker=forms.joined("worker"), arg=arg,
-        ddr_slot=np.concatenate(forms.slot), ddr_base=ddr_base, code_begin=np.array(code_begin, np.int64), tile_begin=tile_begin,
-        fixed=fixed, ddr_bytes=ddr_bytes, routes=routes, chip_tiles=machine.n_tiles,
-    )  # fmt: skip
+        kind=kind,
+        issue=issue,
+        form=form,
+        ddr_at=ddr_at,
+        spm_read=forms.joined("spm_read"),
+        spm_write=forms.joined("spm_write"),
+        ddr_read=forms.joined("ddr_read"),
+        ddr_write=forms.joined("ddr_write"),
+        worker=forms.joined("worker"),
+        arg=arg,
+        ddr_slot=np.concatenate(forms.slot),
+        ddr_base=ddr_base,
+        code_begin=np.array(code_begin, np.int64),
+        tile_begin=tile_begin,
+        fixed=fixed,
+        ddr_bytes=ddr_bytes,
+        routes=routes,
+        chip_tiles=machine.n_tiles,
+    )
 
 
 class _Forms:

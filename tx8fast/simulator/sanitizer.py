@@ -26,6 +26,7 @@ from tx8fast.numerics.layout import image_bytes
 from tx8fast.program.model import Launch, Program, Segment, Tensor
 from tx8fast.simulator.sanitizer_addresses import RDMA, WDMA, address_faults, first_undefined
 from tx8fast.simulator.sanitizer_bytes import LOOKUPS, Range, dma_pick, number_pick, operand_pick, spans_of
+from tx8fast.simulator.sanitizer_chips import OfChip
 from tx8fast.simulator.sanitizer_clock import DTE, ENGINES, KCORE, ROUTINES, SENDS, Facts, Run
 from tx8fast.simulator.sanitizer_ddr import Races
 from tx8fast.simulator.sanitizer_order import Order
@@ -65,9 +66,21 @@ class Sanitizer:
             self._known[key].count += 1
             return
         f, op = run.facts, int(run.facts.rows["op"][at]) if at < len(run.facts.rows) else -1
-        self._add(key, Finding(kind, run.launch, run.segment.name, run.tile, at, f.names[at] if at < len(f.names) else "end",
-                               run.segment.ops[op] if 0 <= op < len(run.segment.ops) else "",
-                               "DDR" if span[0] >= DDR_BASE else "SPM", span, text))  # fmt: skip
+        self._add(
+            key,
+            Finding(
+                kind,
+                run.launch,
+                run.segment.name,
+                run.tile,
+                at,
+                f.names[at] if at < len(f.names) else "end",
+                run.segment.ops[op] if 0 <= op < len(run.segment.ops) else "",
+                "DDR" if span[0] >= DDR_BASE else "SPM",
+                span,
+                text,
+            ),
+        )
 
     def _add(self, key: tuple[str, str], finding: Finding) -> None:
         self._known[key] = finding
@@ -80,9 +93,9 @@ class Sanitizer:
         finding = Finding(kind, launch, segment, -1, -1, "", "", "DDR" if span[0] else "SPM", span, text)
         self._add((kind, segment or text), finding)
 
-    def of_chip(self, chip: int) -> _OfChip:
+    def of_chip(self, chip: int) -> OfChip:
         """Return the observer of the simulator of one chip among several."""
-        return _OfChip(self, chip)
+        return OfChip(self, chip)
 
     def _chip(self, tile: int) -> int:
         return tile // self.machine.n_tiles
@@ -261,10 +274,8 @@ class Sanitizer:
     def end(self, complete: bool = True) -> None:
         """The launch is over; not `complete`: the tiles could not go on."""
         if complete:
-            for run, at in self.uses.unused():
-                self.fault(
-                    "unused result", run, at, "writes bytes of which nothing reads a single one before they are lost"
-                )
+            for kind, run, at, text in self.uses.faults():
+                self.fault(kind, run, at, text)
             self._open_sends("the end of its segment", self.runs)
         for tile, monitors in enumerate(self.order.monitors):
             for number, monitor in enumerate(monitors):
@@ -375,26 +386,3 @@ class Sanitizer:
             history = self._ddr_history(bad, self.memory.index(memory))
             text = f"DDR bytes [{bad[0]:#x}, {bad[1]:#x}) have no defined value, {history}"
             self._end_finding("undefined result", "", "", f"output '{t.name}': {text}", bad)
-
-
-class _OfChip:
-    """Passes the events of one chip's simulator on, tiles counted on over the chips."""
-
-    def __init__(self, watch: Sanitizer, chip: int) -> None:
-        self.watch, self.chip, self.first = watch, chip, chip * watch.machine.n_tiles
-        self.end = watch.end
-
-    def host_wrote(self, address: int, n_bytes: int) -> None:
-        self.watch.host_wrote(address, n_bytes, self.chip)
-
-    def begin(self, launch: Launch, segment: Segment, tiles: Sequence[int]) -> None:
-        self.watch.begin(launch, segment, [self.first + t for t in tiles])
-
-    def row(self, tile: int, at: int, state: Any, address: int) -> None:
-        self.watch.row(self.first + tile, at, state, address)
-
-    def arrived(self, tile: int, at: int) -> None:
-        self.watch.arrived(self.first + tile, at)
-
-    def passed(self, tile: int, at: int) -> None:
-        self.watch.passed(self.first + tile, at)

@@ -43,8 +43,10 @@ class Facts:
 
     def spans(self, at: int) -> tuple[list[Range], list[Range]]:
         """Return the SPM envelopes read and written by a row."""
-        return ([(a, b) for a, b in self.reads[at].tolist() if b > a],
-                [(a, b) for a, b in self.writes[at].tolist() if b > a])  # fmt: skip
+        return (
+            [(a, b) for a, b in self.reads[at].tolist() if b > a],
+            [(a, b) for a, b in self.writes[at].tolist() if b > a],
+        )
 
 
 @dataclass(eq=False)

@@ -74,8 +74,9 @@ class Races:
                     self._against(a_run, a, run, at, span, False, True)
                     return
 
-    def _against(self, a_run: Run, a: int, run: Run, at: int, span: Range, wrote: bool, write: bool,
-                 core: bool = False) -> None:  # fmt: skip
+    def _against(
+        self, a_run: Run, a: int, run: Run, at: int, span: Range, wrote: bool, write: bool, core: bool = False
+    ) -> None:
         if (a_run is run and a == at) or self.order.ordered(a_run, a, run, at, core):
             return
         if a_run.tile == run.tile:

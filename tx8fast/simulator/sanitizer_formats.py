@@ -24,8 +24,22 @@ from tx8fast.numerics.formats import FORMAT_CODES
 from tx8fast.simulator.sanitizer_bytes import Range
 from tx8fast.simulator.sanitizer_operands import operands
 
-MOVES = frozenset({"mirror", "transpose", "rotate90", "rotate180", "rotate270", "nhwc2nchw", "nchw2nhwc", "pad",
-                   "tensor_norm", "gather_scatter", "img2col", "concat"})  # fmt: skip
+MOVES = frozenset(
+    {
+        "mirror",
+        "transpose",
+        "rotate90",
+        "rotate180",
+        "rotate270",
+        "nhwc2nchw",
+        "nchw2nhwc",
+        "pad",
+        "tensor_norm",
+        "gather_scatter",
+        "img2col",
+        "concat",
+    }
+)
 #: names of kinds of floats; TF32 is F32 whose last bits count for nothing
 KINDS = ("", "f32", "bf16", "f16")
 KIND = np.zeros(N_FORMATS, np.uint8)

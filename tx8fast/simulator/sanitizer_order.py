@@ -78,22 +78,39 @@ class Order(Clocks):
         reads, writes = run.facts.spans(at)
         for other, j, span in self.pending(t, t, reads, writes, run.facts.agent[at]):
             if not self.ordered(other, j, run, at) and self._really(other, j, run, at, span, writes):
-                self.fault("unsynchronised workers", run, at,
-                           f"touches SPM bytes {_text(span)} while {self.say(other, j, run)} may still use them; no wait_worker or "
-                           "wait between them and the hardware orders rows of one worker only", span)  # fmt: skip
+                self.fault(
+                    "unsynchronised workers",
+                    run,
+                    at,
+                    f"touches SPM bytes {_text(span)} while {self.say(other, j, run)} may still use them; no wait_worker or "
+                    "wait between them and the hardware orders rows of one worker only",
+                    span,
+                )
         for leg in self.landing[t]:
             for span, what in [(s, "reads") for s in reads] + [(s, "writes") for s in writes]:
                 both = _common(span, leg.dst)
                 if both and self._alone(run, at, what == "writes", both):
                     kind = "read before recv" if what == "reads" else "write under a message"
-                    self.fault(kind, run, at, f"{what} SPM bytes {_text(both)}, where a message of "
-                               f"{self.say(leg.message.run, leg.message.at, run)} may still be landing; no recv before it", both)  # fmt: skip
+                    self.fault(
+                        kind,
+                        run,
+                        at,
+                        f"{what} SPM bytes {_text(both)}, where a message of "
+                        f"{self.say(leg.message.run, leg.message.at, run)} may still be landing; no recv before it",
+                        both,
+                    )
         for m in self.open_sends(t, t):
             for span in writes:
                 both = _common(span, m.src)
                 if both and self._alone(run, at, True, both):
-                    self.fault("source reused", run, at, f"writes SPM bytes {_text(both)}, which {self.say(m.run, m.at, run)} may still "
-                               "be sending; no send_wait before it", both)  # fmt: skip
+                    self.fault(
+                        "source reused",
+                        run,
+                        at,
+                        f"writes SPM bytes {_text(both)}, which {self.say(m.run, m.at, run)} may still "
+                        "be sending; no send_wait before it",
+                        both,
+                    )
 
     def pending(
         self, tile: int, viewer: int, reads: Sequence[Range], writes: Sequence[Range], but: int = -1
@@ -118,8 +135,12 @@ class Order(Clocks):
     def _really(self, other: Run, j: int, run: Run, at: int, span: Range, writes: Sequence[Range]) -> bool:
         """Return whether two rows share a byte, holes of strided rows left out, that one of them writes."""
         a, b = other.facts.rows[j], run.facts.rows[at]
-        return bool((touched(a, True, span) & (touched(b, False, span) | touched(b, True, span))
-                     | touched(a, False, span) & touched(b, True, span)).any())  # fmt: skip
+        return bool(
+            (
+                touched(a, True, span) & (touched(b, False, span) | touched(b, True, span))
+                | touched(a, False, span) & touched(b, True, span)
+            ).any()
+        )
 
     @staticmethod
     def _alone(run: Run, at: int, write: bool, span: Range) -> bool:
@@ -133,12 +154,24 @@ class Order(Clocks):
         m = Message(run, at, src, list(self.vc[s]))
         for other, j, span in self.pending(s, s, [src], []):
             if (touched(other.facts.rows[j], True, span) & touched(run.facts.rows[at], False, span)).any():
-                self.fault("source not ready", run, at, f"sends SPM bytes {_text(span)}, which {self.say(other, j, run)} may still be "
-                           "writing; no wait for its worker", span)  # fmt: skip
+                self.fault(
+                    "source not ready",
+                    run,
+                    at,
+                    f"sends SPM bytes {_text(span)}, which {self.say(other, j, run)} may still be "
+                    "writing; no wait for its worker",
+                    span,
+                )
         for leg in self.landing[s]:
             if both := _common(src, leg.dst):
-                self.fault("read before recv", run, at, f"sends SPM bytes {_text(both)}, where a message of "
-                           f"{self.say(leg.message.run, leg.message.at, run)} may still be landing", both)  # fmt: skip
+                self.fault(
+                    "read before recv",
+                    run,
+                    at,
+                    f"sends SPM bytes {_text(both)}, where a message of "
+                    f"{self.say(leg.message.run, leg.message.at, run)} may still be landing",
+                    both,
+                )
         for d in targets:
             self._land(run, at, d, dst)
             leg = Leg(m, d, dst)
@@ -155,18 +188,36 @@ class Order(Clocks):
         for other, j, span in self.pending(d, s, [], [dst]):
             a = other.facts.rows[j]
             if (touched(a, True, span) | touched(a, False, span)).any():
-                self.fault("message into a buffer in use", run, at, f"sends to SPM bytes {_text(span)} of tile {d}, which "
-                           f"{self.say(other, j, run)} may still use there; no barrier_sub after a wait for it", span)  # fmt: skip
+                self.fault(
+                    "message into a buffer in use",
+                    run,
+                    at,
+                    f"sends to SPM bytes {_text(span)} of tile {d}, which "
+                    f"{self.say(other, j, run)} may still use there; no barrier_sub after a wait for it",
+                    span,
+                )
         for m in self.open_sends(d, s):
             both = _common(m.src, dst)
             if both and m.run is not run:
-                self.fault("message into a buffer in use", run, at, f"sends to SPM bytes {_text(both)} of tile {d}, which "
-                           f"{self.say(m.run, m.at, run)} may still be sending", both)  # fmt: skip
+                self.fault(
+                    "message into a buffer in use",
+                    run,
+                    at,
+                    f"sends to SPM bytes {_text(both)} of tile {d}, which "
+                    f"{self.say(m.run, m.at, run)} may still be sending",
+                    both,
+                )
         times, legs = self.arrived[d]
         for leg in [*self.landing[d], *legs[bisect_right(times, self.vc[s][d]) :]]:
             if both := _common(leg.dst, dst):
-                self.fault("message into a buffer in use", run, at, f"sends to SPM bytes {_text(both)} of tile {d}, where a message of "
-                           f"{self.say(leg.message.run, leg.message.at, run)} may still be landing", both)  # fmt: skip
+                self.fault(
+                    "message into a buffer in use",
+                    run,
+                    at,
+                    f"sends to SPM bytes {_text(both)} of tile {d}, where a message of "
+                    f"{self.say(leg.message.run, leg.message.at, run)} may still be landing",
+                    both,
+                )
 
     def open_sends(self, tile: int, viewer: int) -> list[Message]:
         """Return the tile's sends whose source, as far as `viewer` knows, may still be read."""
@@ -187,8 +238,14 @@ class Order(Clocks):
                 break
             if any(o.message.run.tile != s for o in self.arrived[leg.tile][1] if o.done == when):
                 m = leg.message
-                self.fault("ambiguous recv", m.run, m.at, f"adds to monitor {number} of tile {leg.tile}, where {self.say(run, at, m.run)} may "
-                           "take its bytes for those of another message; no barrier_sub after that recv", leg.dst)  # fmt: skip
+                self.fault(
+                    "ambiguous recv",
+                    m.run,
+                    m.at,
+                    f"adds to monitor {number} of tile {leg.tile}, where {self.say(run, at, m.run)} may "
+                    "take its bytes for those of another message; no barrier_sub after that recv",
+                    leg.dst,
+                )
                 break
         monitor.open.append(leg)
 

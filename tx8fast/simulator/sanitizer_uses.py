@@ -55,15 +55,21 @@ class Uses:
         for a, b in spans:
             writer[a:b] = number
 
-    def unused(self) -> Iterator[tuple[Run, int]]:
-        """Yield the rows that wrote something of which nobody has read a byte, in segments that declare their arguments:
-        what others do may be meant to lead to nothing. A load that nobody reads only costs time: operands that a slice turns
-        out not to need are loaded all the same."""
+    def faults(self) -> Iterator[tuple[str, Run, int, str]]:
+        """Yield (kind, run, row, text) of what led to nothing, in segments that declare their arguments: what others do may be
+        meant to. A single load that nobody reads only costs time, since a slice may turn out not to need it; an argument of
+        which a tile reads nothing that it has loaded is missing in what it computes."""
         for run in self.runs:
             if not any(run.segment.arguments):
                 continue
-            computed = isa.units(run.facts.rows) != LOAD
-            wrote = computed & (run.facts.writes[..., 1] > run.facts.writes[..., 0]).any(axis=1)
+            wrote = (run.facts.writes[..., 1] > run.facts.writes[..., 0]).any(axis=1)
             first, count = self.first[run.tile], len(run.facts.rows)
-            for at in np.flatnonzero(wrote & ~self.used[first : first + count]).tolist():
-                yield run, at
+            unread = wrote & ~self.used[first : first + count]
+            loads = np.flatnonzero(isa.units(run.facts.rows) == LOAD)
+            for at in np.setdiff1d(np.flatnonzero(unread), loads).tolist():
+                yield "unused result", run, at, "writes bytes of which nothing reads a single one before they are lost"
+            argument = run.segment.slot_arg[run.facts.rows["slot"][loads]]
+            for arg in np.unique(argument[unread[loads]]).tolist():
+                rows = loads[argument == arg]
+                if unread[rows].all():
+                    yield "unused operand", run, int(rows[0]), f"loads argument {arg}, of which the tile reads nothing"

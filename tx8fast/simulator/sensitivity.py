@@ -55,11 +55,16 @@ class Sensitivity:
             "interval_roofline_ratio": ratio[1:],
             "factors": list(FACTORS),
             "keys": [
-                {"key": s.key, "value": s.value, "values": list(s.values), "cycles": list(s.cycles),
-                 "change": [c / base - 1 if self.cycles else 0.0 for c in s.cycles]}
+                {
+                    "key": s.key,
+                    "value": s.value,
+                    "values": list(s.values),
+                    "cycles": list(s.cycles),
+                    "change": [c / base - 1 if self.cycles else 0.0 for c in s.cycles],
+                }
                 for s in self.swings
             ],
-        }  # fmt: skip
+        }
 
 
 def extremes(program: Program, keys: Sequence[str]) -> tuple[int, int]:

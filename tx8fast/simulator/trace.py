@@ -112,8 +112,9 @@ def _joined(program: Program, stretch: StretchTrace, resolution: int, links: _Li
     return tiles, counters
 
 
-def _run_slices(program: Program, stretch: StretchTrace, found: dict[int, list[Run]],
-                lanes: _Lanes) -> Iterator[tuple[int, str, int, int, dict[str, Any]]]:  # fmt: skip
+def _run_slices(
+    program: Program, stretch: StretchTrace, found: dict[int, list[Run]], lanes: _Lanes
+) -> Iterator[tuple[int, str, int, int, dict[str, Any]]]:
     """Yield slices as `_slices`, of joined runs."""
     for unit, some in found.items():
         if isa.UNITS[unit] not in lanes.number:
@@ -186,8 +187,9 @@ def _steps(start: np.ndarray, end: np.ndarray, amount: np.ndarray) -> list[tuple
 
 def _transfers(stretch: StretchTrace) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return start, end and bytes of all that crosses the DDR."""
-    start, end, size = (np.concatenate(x) for x in (
-        [t.start for t in stretch.tiles], [t.end for t in stretch.tiles], stretch.ddr_bytes))  # fmt: skip
+    start, end, size = (
+        np.concatenate(x) for x in ([t.start for t in stretch.tiles], [t.end for t in stretch.tiles], stretch.ddr_bytes)
+    )
     some = (size > 0) & (end > start)
     return start[some], end[some], size[some]
 

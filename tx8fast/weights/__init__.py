@@ -23,7 +23,20 @@ from tx8fast.weights.table import (
 )
 
 __all__ = [
-    "EXPRESSIONS", "ITEM_BYTES", "MASK_VALUE", "ArraySource", "CheckpointEntry", "DerivedSource", "FileSource",
-    "MissingSource", "Weight", "WeightTable", "find_checkpoint", "np_dtype", "open_checkpoint", "read_header",
-    "resolve", "rope_frequencies",
-]  # fmt: skip
+    "EXPRESSIONS",
+    "ITEM_BYTES",
+    "MASK_VALUE",
+    "ArraySource",
+    "CheckpointEntry",
+    "DerivedSource",
+    "FileSource",
+    "MissingSource",
+    "Weight",
+    "WeightTable",
+    "find_checkpoint",
+    "np_dtype",
+    "open_checkpoint",
+    "read_header",
+    "resolve",
+    "rope_frequencies",
+]

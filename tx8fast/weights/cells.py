@@ -59,8 +59,11 @@ def cell_places(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: S
     (row, above), (column, left) = (
         _between(place, n, side) for place, n in zip(_places(attrs), attrs["grid"], strict=True)
     )
-    corners = [(table[r, c], a * b) for r, a in ((row, 1 - above), (np.minimum(row + 1, side - 1), above))
-               for c, b in ((column, 1 - left), (np.minimum(column + 1, side - 1), left))]  # fmt: skip
+    corners = [
+        (table[r, c], a * b)
+        for r, a in ((row, 1 - above), (np.minimum(row + 1, side - 1), above))
+        for c, b in ((column, 1 - left), (np.minimum(column + 1, side - 1), left))
+    ]
     return sum((rows * share[:, None] for rows, share in corners), np.zeros(shape, np.float32))
 
 

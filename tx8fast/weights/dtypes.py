@@ -11,13 +11,25 @@ import numpy as np
 from tx8fast.errors import ImportModelError
 
 _NP: dict[str, np.dtype] = {
-    "pred": np.dtype(np.bool_), "i4": np.dtype(ml_dtypes.int4), "u4": np.dtype(ml_dtypes.uint4),
-    "i8": np.dtype("i1"), "u8": np.dtype("u1"), "i16": np.dtype("<i2"), "u16": np.dtype("<u2"),
-    "i32": np.dtype("<i4"), "u32": np.dtype("<u4"), "i64": np.dtype("<i8"), "u64": np.dtype("<u8"),
-    "f16": np.dtype("<f2"), "bf16": np.dtype(ml_dtypes.bfloat16), "f32": np.dtype("<f4"),
-    "tf32": np.dtype("<f4"), "f64": np.dtype("<f8"), "f8e4m3fn": np.dtype(ml_dtypes.float8_e4m3fn),
+    "pred": np.dtype(np.bool_),
+    "i4": np.dtype(ml_dtypes.int4),
+    "u4": np.dtype(ml_dtypes.uint4),
+    "i8": np.dtype("i1"),
+    "u8": np.dtype("u1"),
+    "i16": np.dtype("<i2"),
+    "u16": np.dtype("<u2"),
+    "i32": np.dtype("<i4"),
+    "u32": np.dtype("<u4"),
+    "i64": np.dtype("<i8"),
+    "u64": np.dtype("<u8"),
+    "f16": np.dtype("<f2"),
+    "bf16": np.dtype(ml_dtypes.bfloat16),
+    "f32": np.dtype("<f4"),
+    "tf32": np.dtype("<f4"),
+    "f64": np.dtype("<f8"),
+    "f8e4m3fn": np.dtype(ml_dtypes.float8_e4m3fn),
     "f8e5m2": np.dtype(ml_dtypes.float8_e5m2),
-}  # fmt: skip
+}
 #: bytes of one element in a weight file; 4-bit formats hold one element per byte
 ITEM_BYTES: dict[str, int] = {name: dt.itemsize for name, dt in _NP.items()}
 #: safetensors name -> ours

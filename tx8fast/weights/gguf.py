@@ -24,8 +24,15 @@ from tx8fast.weights.table import DerivedSource, FileSource, Weight, WeightTable
 
 #: formats stored plainly, by GGUF's name
 PLAIN = {
-    "F32": "f32", "F16": "f16", "BF16": "bf16", "F64": "f64", "I8": "i8", "I16": "i16", "I32": "i32", "I64": "i64",
-}  # fmt: skip
+    "F32": "f32",
+    "F16": "f16",
+    "BF16": "bf16",
+    "F64": "f64",
+    "I8": "i8",
+    "I16": "i16",
+    "I32": "i32",
+    "I64": "i64",
+}
 _SHARD = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
 
 

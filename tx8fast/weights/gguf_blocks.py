@@ -143,11 +143,20 @@ def _mxfp4(b: Blocks) -> np.ndarray:
 
 #: format -> (elements per block, bytes per block, unpacking)
 BLOCKS: dict[str, tuple[int, int, Callable[[Blocks], np.ndarray]]] = {
-    "Q8_0": (32, 34, _q8_0), "Q4_0": (32, 18, _q4_0), "Q4_1": (32, 20, _q4_1), "Q5_0": (32, 22, _q5_0),
-    "Q5_1": (32, 24, _q5_1), "Q4_K": (256, 144, _q4_k), "Q5_K": (256, 176, _q5_k),
-    "Q6_K": (256, 210, _q6_k), "Q2_K": (256, 84, _q2_k), "Q3_K": (256, 110, _q3_k), "IQ4_NL": (32, 18, _iq4_nl),
-    "IQ4_XS": (256, 136, _iq4_xs), "MXFP4": (32, 17, _mxfp4),
-}  # fmt: skip
+    "Q8_0": (32, 34, _q8_0),
+    "Q4_0": (32, 18, _q4_0),
+    "Q4_1": (32, 20, _q4_1),
+    "Q5_0": (32, 22, _q5_0),
+    "Q5_1": (32, 24, _q5_1),
+    "Q4_K": (256, 144, _q4_k),
+    "Q5_K": (256, 176, _q5_k),
+    "Q6_K": (256, 210, _q6_k),
+    "Q2_K": (256, 84, _q2_k),
+    "Q3_K": (256, 110, _q3_k),
+    "IQ4_NL": (32, 18, _iq4_nl),
+    "IQ4_XS": (256, 136, _iq4_xs),
+    "MXFP4": (32, 17, _mxfp4),
+}
 
 
 def unpack_blocks(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: tuple[int, ...]) -> np.ndarray:

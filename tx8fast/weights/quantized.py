@@ -39,8 +39,10 @@ def unpack_bits(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: S
         out[(slice(None), place) if axis == 0 else (..., place)] = fields
     flat = out.reshape(rows * per_word, cols) if axis == 0 else out.reshape(rows, cols * per_word)
     if any(found < n for found, n in zip(flat.shape, shape, strict=True)):
-        raise ImportModelError(f"unpacking a weight: {list(words.shape)} words of {bits}-bit fields hold "
-                               f"{list(flat.shape)} elements, required {list(shape)}")  # fmt: skip
+        raise ImportModelError(
+            f"unpacking a weight: {list(words.shape)} words of {bits}-bit fields hold "
+            f"{list(flat.shape)} elements, required {list(shape)}"
+        )
     return flat[: shape[0], : shape[1]]
 
 
@@ -146,8 +148,9 @@ def _blocks(n: int, blocks: int, size: int | None) -> np.ndarray:
             )
         size = n // blocks
     if -(-n // size) > blocks:
-        raise ImportModelError(f"dequantising a weight: {n} elements in blocks of {size} need {-(-n // size)} scales, "
-                               f"found {blocks}")  # fmt: skip
+        raise ImportModelError(
+            f"dequantising a weight: {n} elements in blocks of {size} need {-(-n // size)} scales, found {blocks}"
+        )
     return np.arange(n) // size
 
 

@@ -170,8 +170,9 @@ class WeightTable:
         """Add an entry that can be compiled against but not read."""
         return self.add(Weight(key, tuple(shape), dtype, MissingSource()))
 
-    def add_derived(self, key: str, expr: str, attrs: Mapping[str, Any], inputs: Sequence[str],
-                    shape: Sequence[int], dtype: str) -> Weight:  # fmt: skip
+    def add_derived(
+        self, key: str, expr: str, attrs: Mapping[str, Any], inputs: Sequence[str], shape: Sequence[int], dtype: str
+    ) -> Weight:
         """Add a computed entry; `inputs` are keys of this table. Nothing is evaluated."""
         return self.add(Weight(key, tuple(shape), dtype, DerivedSource(expr, dict(attrs), tuple(inputs))))
 
@@ -301,8 +302,13 @@ class WeightTable:
                 relative = os.path.relpath(os.path.abspath(source.path), self.root)
                 # outside the root only the name is kept: descriptions must not depend on the machine
                 name = name if relative.startswith("..") else relative
-            return {"kind": "file", "file": name.replace(os.sep, "/"), "offset": source.offset,
-                    "nbytes": source.nbytes, **typed}  # fmt: skip
+            return {
+                "kind": "file",
+                "file": name.replace(os.sep, "/"),
+                "offset": source.offset,
+                "nbytes": source.nbytes,
+                **typed,
+            }
         if isinstance(source, DerivedSource):
             inputs = [self._input(k, chip, made) for k in source.inputs]
             return {

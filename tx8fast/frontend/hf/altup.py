@@ -46,8 +46,10 @@ def corrected(m: Blocks, i: int, x: Value, layer: Callable[[Value], tuple[Value,
     news = b("sub", y, predicted[0], loc=name + "correct")
     shares = m.linear(_modes(m, i, y), name + "correct")
     shares = b("add", shares, m.number(1.0, shares.dtype, name + "correct"), loc=name + "correct")
-    found = [b("add", p, b("mul", news, _column(m, shares, j, name + "correct"), loc=name + "correct"), loc=name + "correct")
-             for j, p in enumerate(predicted)]  # fmt: skip
+    found = [
+        b("add", p, b("mul", news, _column(m, shares, j, name + "correct"), loc=name + "correct"), loc=name + "correct")
+        for j, p in enumerate(predicted)
+    ]
     row = _sided(m, i, found[0])
     found[1:] = [b("add", v, row, loc=name + "side") for v in found[1:]]
     return b("concat", *found, axis=2, loc=name + "streams"), made

@@ -94,8 +94,16 @@ def _rows(m: Blocks, i: int) -> list[Cache]:
     return [cache for cache in m.c.caches(i) if cache.rows]
 
 
-def attend(m: Blocks, q: Value, k: Value, v: Value, at: str, softmax: Callable[[Value], Value] | None = None,
-           macs: int = -1, form: tuple[int, int] | None = None) -> Value:  # fmt: skip
+def attend(
+    m: Blocks,
+    q: Value,
+    k: Value,
+    v: Value,
+    at: str,
+    softmax: Callable[[Value], Value] | None = None,
+    macs: int = -1,
+    form: tuple[int, int] | None = None,
+) -> Value:
     """Return what queries gather of keys and values; `softmax` of the scores, None: every query sees every key; `form` of the heads: how
     many keys have, and their width, None: as the model says."""
     c = m.c
@@ -135,8 +143,10 @@ def remember(m: Blocks, i: int, new: tuple[Value, Value], past: Past, at: str) -
     """Write this step's rows into the caches; a prefill's rows are the caches."""
     if past is None:
         return new
-    a, b = (m.b("kv_update", past.past(i, cache.name), row, past.position, axis=1, loc=f"{at}.{cache.name}_cache")
-            for cache, row in zip(_rows(m, i), new, strict=True))  # fmt: skip
+    a, b = (
+        m.b("kv_update", past.past(i, cache.name), row, past.position, axis=1, loc=f"{at}.{cache.name}_cache")
+        for cache, row in zip(_rows(m, i), new, strict=True)
+    )
     return a, b
 
 
@@ -240,8 +250,15 @@ def _expanded(
         loc=at + ".scores",
     )
     p = _softmax(m, i, s, past, at)
-    return b("contract", p, values, equation=MIXED, sizes=_sizes(c.heads, 1, latent.value), useful_macs=pairs * latent.value,
-             loc=at + ".mix")  # fmt: skip
+    return b(
+        "contract",
+        p,
+        values,
+        equation=MIXED,
+        sizes=_sizes(c.heads, 1, latent.value),
+        useful_macs=pairs * latent.value,
+        loc=at + ".mix",
+    )
 
 
 def _in_latent_space(
@@ -250,16 +267,28 @@ def _in_latent_space(
     """Attention to the latent rows themselves, one key and value for all heads."""
     c, b, latent, (rows, turned) = m.c, m.b, m.c.latent, remembered
     assert latent is not None
-    q = b("contract", queries[0], m.param(at + ".k_nope.weight"), equation="b s (h d), (h d) r -> b s (h r)",
-          sizes=("h", c.heads, "d", latent.nope), loc=at + ".q_latent")  # fmt: skip
+    q = b(
+        "contract",
+        queries[0],
+        m.param(at + ".k_nope.weight"),
+        equation="b s (h d), (h d) r -> b s (h r)",
+        sizes=("h", c.heads, "d", latent.nope),
+        loc=at + ".q_latent",
+    )
     near = b("contract", q, rows, equation=SCORES, sizes=_sizes(1, c.heads, latent.kv_rank), loc=at + ".scores")
     far = b(
         "contract", queries[1], turned, equation=SCORES, sizes=_sizes(1, c.heads, latent.rope), loc=at + ".rope_scores"
     )
     p = _softmax(m, i, b("add", near, far, loc=at + ".scores"), past, at)
     o = b("contract", p, rows, equation=MIXED, sizes=_sizes(1, c.heads, latent.kv_rank), loc=at + ".mix")
-    return b("contract", o, m.param(at + ".v.weight"), equation="b s (h r), (h d) r -> b s (h d)",
-             sizes=("h", c.heads, "d", latent.value), loc=at + ".values")  # fmt: skip
+    return b(
+        "contract",
+        o,
+        m.param(at + ".v.weight"),
+        equation="b s (h r), (h d) r -> b s (h d)",
+        sizes=("h", c.heads, "d", latent.value),
+        loc=at + ".values",
+    )
 
 
 def _pairs(m: Blocks, i: int, x: Value) -> int:

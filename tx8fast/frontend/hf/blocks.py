@@ -16,7 +16,8 @@ from tx8fast.frontend.hf.parallel import Parallel
 from tx8fast.frontend.hf.slots import names_of
 from tx8fast.frontend.hf.spec import ModelConfig
 from tx8fast.ir.attrs import DenseAttr
-from tx8fast.ir.core import Builder, Context, Value
+from tx8fast.ir.builder import Builder
+from tx8fast.ir.core import Context, Value
 from tx8fast.weights import np_dtype
 
 
@@ -53,8 +54,15 @@ class Blocks:
         v = self.b("get_param", result_types=[self.ctx.tensor(w.shape, w.dtype)], key=key, loc=name)
         return v if w.dtype == dtype else self.b("convert", v, dtype=dtype, loc=name)
 
-    def derived(self, key: str, expr: str, attrs: dict[str, Any], shape: tuple[int, ...], dtype: str | None = None,
-                inputs: tuple[str, ...] = ()) -> Value:  # fmt: skip
+    def derived(
+        self,
+        key: str,
+        expr: str,
+        attrs: dict[str, Any],
+        shape: tuple[int, ...],
+        dtype: str | None = None,
+        inputs: tuple[str, ...] = (),
+    ) -> Value:
         dtype = dtype or self.dtype
         if key not in self.table:
             self.table.add_derived(key, expr, attrs, inputs, shape, dtype)

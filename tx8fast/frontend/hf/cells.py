@@ -87,8 +87,10 @@ def cells(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, Made]:
     q, k, v = (m.linear(x, f"{at}.{p}_proj") for p in "qkv")
     attrs, (_, patches, _) = {**_attrs(m), "theta": kind.theta}, x.shape
     cos, sin = (m.derived(f"%cell_{f}", f"cell_{f}", attrs, (patches, c.head_dim)) for f in ("cos", "sin"))
-    q, k = (m.b("rope", y, cos, sin, heads=c.heads, style="half", rotary_dim=-1, loc=f"{at}.{name}_rope")
-            for y, name in ((q, "q"), (k, "k")))  # fmt: skip
+    q, k = (
+        m.b("rope", y, cos, sin, heads=c.heads, style="half", rotary_dim=-1, loc=f"{at}.{name}_rope")
+        for y, name in ((q, "q"), (k, "k"))
+    )
     if not kind.near or not kind.near[i]:
         return m.out_linear(attend(m, q, k, v, at), at + ".o_proj"), {}
     mask, sizes = _mask(m), ("w", _order(m).bands, "h", c.heads, "d", c.head_dim)

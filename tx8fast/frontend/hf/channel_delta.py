@@ -63,8 +63,9 @@ def _left(m: Blocks, state: Value, decay: Value, at: str) -> Value:
     return m.b("mul", state, left, loc=at + ".state")
 
 
-def _step(m: Blocks, c: ChannelDelta, query: Value, key: Value, value: Value, pace: Value, decay: Value, state: Value,
-          at: str) -> tuple[Value, Value]:  # fmt: skip
+def _step(
+    m: Blocks, c: ChannelDelta, query: Value, key: Value, value: Value, pace: Value, decay: Value, state: Value, at: str
+) -> tuple[Value, Value]:
     b = m.b
     state = _left(m, state, decay, at)
     missing = b("sub", value, _seen(m, c, key, state, at), loc=at + ".missing")
@@ -72,8 +73,9 @@ def _step(m: Blocks, c: ChannelDelta, query: Value, key: Value, value: Value, pa
     return _seen(m, c, query, state, at), state
 
 
-def _prompt(m: Blocks, c: ChannelDelta, query: Value, key: Value, value: Value, pace: Value, decay: Value,
-            at: str) -> tuple[Value, Value]:  # fmt: skip
+def _prompt(
+    m: Blocks, c: ChannelDelta, query: Value, key: Value, value: Value, pace: Value, decay: Value, at: str
+) -> tuple[Value, Value]:
     """The chunk form; returns o [batch, seq, heads * width] and the state behind the last token."""
     b, (batch, seq, _) = m.b, query.shape
     n = -(-seq // CHUNK)
@@ -100,8 +102,14 @@ def _prompt(m: Blocks, c: ChannelDelta, query: Value, key: Value, value: Value, 
         new = _added(m, c, one(m, late, batch, n, chunk, at), correction, at)
         if state is not None:
             fronts.append(state)
-            end = b("slice", one(m, so_far, batch, n, chunk, at), start=(0, size - 1, 0), size=(batch, 1, c.lanes),
-                    step=(1, 1, 1), loc=at + ".ends")  # fmt: skip
+            end = b(
+                "slice",
+                one(m, so_far, batch, n, chunk, at),
+                start=(0, size - 1, 0),
+                size=(batch, 1, c.lanes),
+                step=(1, 1, 1),
+                loc=at + ".ends",
+            )
             new = b("add", _left(m, state, end, at), new, loc=at + ".state")
         state = new
     assert state is not None
@@ -125,8 +133,13 @@ def _pairs(
     taken, block = None, 1
     while block < size:
         attrs = {"kind": "midway", "block": block}
-        sums = b("gemm", m.derived(f"%midway/{size}/{block}", "triangle", attrs, (size, size), WIDE), decay, useful_macs=0,
-                 loc=at + ".sums")  # fmt: skip
+        sums = b(
+            "gemm",
+            m.derived(f"%midway/{size}/{block}", "triangle", attrs, (size, size), WIDE),
+            decay,
+            useful_macs=0,
+            loc=at + ".sums",
+        )
         share = b("exp", sums, loc=at + ".share")
         near = b("mul", key, share, loc=at + ".share")
         mask = m.derived(f"%blocks/{size}/{block}", "triangle", {"kind": "blocks", "block": block}, (size, size), WIDE)

@@ -46,8 +46,9 @@ def find_entries(directory: Path | None) -> tuple[Path | None, Entries | None]:
     return path, None if path is None else _modern(open_checkpoint(path))
 
 
-def load_weights(c: ModelConfig, root: Path | None, path: Path | None, entries: Entries | None,
-                 dtype: str | None) -> ModelWeights:  # fmt: skip
+def load_weights(
+    c: ModelConfig, root: Path | None, path: Path | None, entries: Entries | None, dtype: str | None
+) -> ModelWeights:
     """Bind all slots to `entries`, which `path` holds. Stored tensors keep their names there, computed ones start with "%".
 
     `root`: what file names are relative to. `entries` None: all are missing (compile-only), of the config's type,

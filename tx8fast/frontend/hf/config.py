@@ -23,14 +23,23 @@ MODEL_TYPES = tuple(FAMILIES)
 SIZES = ("height", "width")
 #: hidden_act of the config -> name of the op, also the activation of `swiglu`
 ACTIVATIONS = {
-    "silu": "silu", "swish": "silu", "gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_fast": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu", "sigmoid": "sigmoid", "relu2": "relu2", "xielu": "xielu",
+    "silu": "silu",
+    "swish": "silu",
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "relu": "relu",
+    "sigmoid": "sigmoid",
+    "relu2": "relu2",
+    "xielu": "xielu",
     "quick_gelu": "quick_gelu",
-}  # fmt: skip
+}
 
 
-def parse_config(raw: Any, where: str, as_family: str | None = None, part: str | None = None,
-                 dims: Mapping[str, int] | None = None) -> ModelConfig:  # fmt: skip
+def parse_config(
+    raw: Any, where: str, as_family: str | None = None, part: str | None = None, dims: Mapping[str, int] | None = None
+) -> ModelConfig:
     """Return the checked config of the JSON object `raw`; `where` names the file in messages, `as_family` the family to
     take it for, whatever it says, `part` the part of a model of several, `dims` the size of its image where that is free: height, width.
 
@@ -111,12 +120,22 @@ def _common(r: Reader, kind: str, family: Family) -> dict[str, Any]:
     inner = r.size("intermediate_size", int(family.inner * hidden) if family.inner and hidden else ...)
     layer_norm = family.norm == "layer"
     return {
-        "model_type": kind, "hidden": hidden, "layers": layers, "heads": heads, "kv_heads": kv_heads,
-        "head_dim": head_dim, "intermediate": inner, "vocab": r.size("vocab_size"),
+        "model_type": kind,
+        "hidden": hidden,
+        "layers": layers,
+        "heads": heads,
+        "kv_heads": kv_heads,
+        "head_dim": head_dim,
+        "intermediate": inner,
+        "vocab": r.size("vocab_size"),
         "norm_eps": r.number("layer_norm_eps", 1e-5) if layer_norm else r.number("rms_norm_eps", 1e-6),
-        "activation": r.text("hidden_act", "silu", ACTIVATIONS), "tied": r.flag("tie_word_embeddings"),
+        "activation": r.text("hidden_act", "silu", ACTIVATIONS),
+        "tied": r.flag("tie_word_embeddings"),
         "dtype": r.text("dtype" if r.value("dtype") is not None else "torch_dtype", None, DTYPES),
-        "attention_scale": (head_dim or 1) ** -0.5, "encoder": family.encoder,
-        "windows": (0,) * (layers or 0), "sparse": (False,) * (layers or 0), "rope_of": (-1,) * (layers or 0),
+        "attention_scale": (head_dim or 1) ** -0.5,
+        "encoder": family.encoder,
+        "windows": (0,) * (layers or 0),
+        "sparse": (False,) * (layers or 0),
+        "rope_of": (-1,) * (layers or 0),
         **({"norm": "layer", "norm_bias": True} if layer_norm else {}),
-    }  # fmt: skip
+    }

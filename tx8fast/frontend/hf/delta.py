@@ -157,8 +157,14 @@ def _prompt(
     for chunk in range(n):
         one_key, one_own, one_later = (one(m, x, batch, n, chunk, at) for x in (key, own, later))
         if state is not None:
-            found = b("contract", one(m, known, batch, n, chunk, at), state, equation="b t (h k), b (h k) p -> b t (h p)",
-                      sizes=("h", heads, "k", c.key_width), loc=at + ".known")  # fmt: skip
+            found = b(
+                "contract",
+                one(m, known, batch, n, chunk, at),
+                state,
+                equation="b t (h k), b (h k) p -> b t (h p)",
+                sizes=("h", heads, "k", c.key_width),
+                loc=at + ".known",
+            )
             one_own = b("sub", one_own, found, loc=at + ".corrections")
             ends = one(m, so_far, batch, n, chunk, at)
             end = b("slice", ends, start=(0, size - 1, 0), size=(batch, 1, heads), step=(1, 1, 1), loc=at + ".ends")

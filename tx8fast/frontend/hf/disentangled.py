@@ -63,8 +63,14 @@ def _turned(m: Blocks, x: Value, module: str, sign: int, at: str) -> Value:
     blocks, waves = waves_of(seq)
     norm = ("distance_norm.weight", "distance_norm.bias") if kind.normed else ()
     inputs = tuple(slots[name].key for name in ("distances.weight", *norm, module + ".weight", module + ".bias"))
-    attrs = {"buckets": kind.buckets, "farthest": kind.farthest, "span": kind.span, "sign": sign, "length": seq,
-             "eps": m.eps("distance_norm") if kind.normed else None}  # fmt: skip
+    attrs = {
+        "buckets": kind.buckets,
+        "farthest": kind.farthest,
+        "span": kind.span,
+        "sign": sign,
+        "length": seq,
+        "eps": m.eps("distance_norm") if kind.normed else None,
+    }
     shape, dtype = (blocks, waves, c.heads * c.head_dim), m.table[inputs[-2]].dtype
     rows = m.derived(f"%{module}.waves/{seq}", "wave_rows", attrs, shape, dtype, inputs)
     rows = rows if dtype == m.dtype else m.b("convert", rows, dtype=m.dtype, loc=at + ".waves")

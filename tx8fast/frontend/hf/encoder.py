@@ -111,8 +111,16 @@ def _heard(m: Blocks, sound: Value) -> Value:
     x = b("transpose", sound, perm=(0, 2, 1), loc="sound")
     x = b("reshape", x, shape=(batch, frames, 1, channels), loc="sound")
     for module, step in (("conv1", 1), ("conv2", 2)):
-        x = b("conv", x, m.param(module + ".weight"), m.param(module + ".bias"), stride=(step, 1), pad_lo=(1, 0), pad_hi=(1, 0),
-              loc=module)  # fmt: skip
+        x = b(
+            "conv",
+            x,
+            m.param(module + ".weight"),
+            m.param(module + ".bias"),
+            stride=(step, 1),
+            pad_lo=(1, 0),
+            pad_hi=(1, 0),
+            loc=module,
+        )
         x = b("gelu", x, loc=module)
     x = b("reshape", x, shape=(batch, x.shape[1], m.c.hidden), loc="sound")
     return b("add", x, position_rows(m, x.shape[1]), loc="positions")
@@ -173,5 +181,9 @@ def _probe(m: Blocks, x: Value, args: dict[str, Value]) -> Value:
 
 
 POOLS: dict[str, Callable[[Blocks, Value, dict[str, Value]], Value]] = {
-    "first": _first, "first_normed": _first_normed, "last": _last, "end": _end, "probe": _probe,
-}  # fmt: skip
+    "first": _first,
+    "first_normed": _first_normed,
+    "last": _last,
+    "end": _end,
+    "probe": _probe,
+}

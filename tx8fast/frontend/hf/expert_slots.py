@@ -52,8 +52,12 @@ def _unstacked(s: SlotList, i: int, module: str, name: str, stack: Stack) -> Slo
         steps.append(("reshape", [sizes[n] for n in axes]))
     if axes != order:
         steps.append(("transpose", [axes.index(n) for n in order]))
-    side = {"eih": [e.count * e.intermediate, s.c.hidden], "hei": [s.c.hidden, e.count * e.intermediate],
-            "ei": [e.count * e.intermediate], "eh": [e.count, s.c.hidden]}[order]  # fmt: skip
+    side = {
+        "eih": [e.count * e.intermediate, s.c.hidden],
+        "hei": [s.c.hidden, e.count * e.intermediate],
+        "ei": [e.count * e.intermediate],
+        "eh": [e.count, s.c.hidden],
+    }[order]
     key = s.layer(i) + stack.key
     return Slot(
         f"layers.{i}.experts.{name}", (key,), stored, (*steps, ("reshape", side)), flipped=module == "down_bias"
@@ -80,8 +84,11 @@ def experts(s: SlotList, i: int) -> Iterator[Slot]:
             else s.key(i, "router") + ".e_score_correction_bias"
         )
         yield Slot(f"layers.{i}.router.e_score_correction_bias", (stored,), (e.count,))
-    for module, shape, axis in (("gate_proj", (e.intermediate, c.hidden), 0), ("up_proj", (e.intermediate, c.hidden), 0),
-                                ("down_proj", (c.hidden, e.intermediate), 1)):  # fmt: skip
+    for module, shape, axis in (
+        ("gate_proj", (e.intermediate, c.hidden), 0),
+        ("up_proj", (e.intermediate, c.hidden), 0),
+        ("down_proj", (c.hidden, e.intermediate), 1),
+    ):
         if c.gguf or module in s.names.stacks:
             yield _stacked(s, i, module, module + ".weight")
             continue
@@ -99,8 +106,11 @@ def experts(s: SlotList, i: int) -> Iterator[Slot]:
             yield from _shared_fused(s, i, e.shared)
             return
         shared = s.key(i, "shared")
-        for module, shape in (("gate_proj", (e.shared, c.hidden)), ("up_proj", (e.shared, c.hidden)),
-                              ("down_proj", (c.hidden, e.shared))):  # fmt: skip
+        for module, shape in (
+            ("gate_proj", (e.shared, c.hidden)),
+            ("up_proj", (e.shared, c.hidden)),
+            ("down_proj", (c.hidden, e.shared)),
+        ):
             yield Slot(f"layers.{i}.shared_experts.{module}.weight", (f"{shared}{module}.weight",), shape)
     if e.shared_gate:
         yield from s.linear(i, "shared_gate", 1, c.hidden)

@@ -46,8 +46,9 @@ class Names:
     def at(self, prefixes: tuple[str, ...], layer: str) -> Names:
         return replace(self, prefixes=prefixes, layer=layer)
 
-    def but(self, *without: str, also: Mapping[str, str] | None = None, outer: Mapping[str, str] | None = None,
-            **named: str) -> Names:  # fmt: skip
+    def but(
+        self, *without: str, also: Mapping[str, str] | None = None, outer: Mapping[str, str] | None = None, **named: str
+    ) -> Names:
         """Return these names with modules taken out or named otherwise, by `also` or keywords, where "__" stands for a dot."""
         modules = {k: v for k, v in self.modules.items() if k not in without}
         modules |= {**(also or {}), **{k.replace("__", "."): v for k, v in named.items()}}

@@ -25,23 +25,45 @@ Metadata = dict[str, Any]
 Entries = dict[str, GgufEntry]
 #: general.architecture -> family
 ARCHITECTURES = {
-    "llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "qwen3moe": "qwen3_moe", "gemma": "gemma", "gemma2": "gemma2",
-    "gemma3": "gemma3_text", "phi3": "phi3", "gpt2": "gpt2", "gptneox": "gpt_neox", "granite": "granite",
-    "olmo2": "olmo2", "smollm3": "smollm3",
-}  # fmt: skip
+    "llama": "llama",
+    "qwen2": "qwen2",
+    "qwen3": "qwen3",
+    "qwen3moe": "qwen3_moe",
+    "gemma": "gemma",
+    "gemma2": "gemma2",
+    "gemma3": "gemma3_text",
+    "phi3": "phi3",
+    "gpt2": "gpt2",
+    "gptneox": "gpt_neox",
+    "granite": "granite",
+    "olmo2": "olmo2",
+    "smollm3": "smollm3",
+}
 #: metadata, after the architecture's name -> config key; those of `REQUIRED` have no default
 KEYS = {
-    "embedding_length": "hidden_size", "block_count": "num_hidden_layers", "attention.head_count": "num_attention_heads",
-    "attention.head_count_kv": "num_key_value_heads", "attention.key_length": "head_dim",
-    "feed_forward_length": "intermediate_size", "context_length": "max_position_embeddings",
-    "attention.layer_norm_rms_epsilon": "rms_norm_eps", "attention.layer_norm_epsilon": "layer_norm_eps",
-    "rope.freq_base": "rope_theta", "rope.freq_base_swa": "rope_local_base_freq",
-    "attention.sliding_window": "sliding_window", "expert_count": "num_experts",
-    "expert_used_count": "num_experts_per_tok", "expert_feed_forward_length": "moe_intermediate_size",
-    "embedding_scale": "embedding_multiplier", "residual_scale": "residual_multiplier", "logit_scale": "logits_scaling",
-    "attention.scale": "attention_multiplier", "attn_logit_softcapping": "attn_logit_softcapping",
-    "final_logit_softcapping": "final_logit_softcapping", "use_parallel_residual": "use_parallel_residual",
-}  # fmt: skip
+    "embedding_length": "hidden_size",
+    "block_count": "num_hidden_layers",
+    "attention.head_count": "num_attention_heads",
+    "attention.head_count_kv": "num_key_value_heads",
+    "attention.key_length": "head_dim",
+    "feed_forward_length": "intermediate_size",
+    "context_length": "max_position_embeddings",
+    "attention.layer_norm_rms_epsilon": "rms_norm_eps",
+    "attention.layer_norm_epsilon": "layer_norm_eps",
+    "rope.freq_base": "rope_theta",
+    "rope.freq_base_swa": "rope_local_base_freq",
+    "attention.sliding_window": "sliding_window",
+    "expert_count": "num_experts",
+    "expert_used_count": "num_experts_per_tok",
+    "expert_feed_forward_length": "moe_intermediate_size",
+    "embedding_scale": "embedding_multiplier",
+    "residual_scale": "residual_multiplier",
+    "logit_scale": "logits_scaling",
+    "attention.scale": "attention_multiplier",
+    "attn_logit_softcapping": "attn_logit_softcapping",
+    "final_logit_softcapping": "final_logit_softcapping",
+    "use_parallel_residual": "use_parallel_residual",
+}
 REQUIRED = ("embedding_length", "block_count", "attention.head_count", "feed_forward_length")
 #: the number of layers by which the models that scale scores by hidden / heads are told from their smaller kin
 WIDE_SCORES = {"gemma2": 46, "gemma3_text": 62}
@@ -139,11 +161,19 @@ def _rotation(arch: str, metadata: Metadata, entries: Entries, raw: dict[str, An
         scaling = {"rope_type": "longrope", "short_factor": factors, "long_factor": factors, "attention_factor": 1.0}
     elif "rope_factors_long.weight" in entries or kind == "longrope":
         short, long = (_factors(entries, f"rope_factors_{n}.weight", problems) for n in ("short", "long"))
-        scaling = {"rope_type": "longrope", "short_factor": short, "long_factor": long,
-                   "attention_factor": get("scaling.attn_factor", 1.0)}  # fmt: skip
+        scaling = {
+            "rope_type": "longrope",
+            "short_factor": short,
+            "long_factor": long,
+            "attention_factor": get("scaling.attn_factor", 1.0),
+        }
     elif kind == "yarn":
-        scaling = {"rope_type": "yarn", "factor": get("scaling.factor"),
-                   "beta_fast": get("scaling.yarn_beta_fast"), "beta_slow": get("scaling.yarn_beta_slow")}  # fmt: skip
+        scaling = {
+            "rope_type": "yarn",
+            "factor": get("scaling.factor"),
+            "beta_fast": get("scaling.yarn_beta_fast"),
+            "beta_slow": get("scaling.yarn_beta_slow"),
+        }
     elif kind == "linear" or linear not in (None, 1.0):
         scaling = {"rope_type": "linear", "factor": get("scaling.factor", linear)}
     elif kind != "none":

@@ -13,14 +13,25 @@ from tx8fast.frontend.hf.encoder import encoder, position_rows
 from tx8fast.frontend.hf.layer import layer
 from tx8fast.frontend.hf.parallel import Parallel
 from tx8fast.frontend.hf.spec import ModelConfig
-from tx8fast.ir.core import Builder, Context, Value
+from tx8fast.ir.builder import Builder
+from tx8fast.ir.core import Context, Value
 from tx8fast.weights import MASK_VALUE
 
 __all__ = ["build", "visible_pairs"]
 
 
-def build(ctx: Context, b: Builder, c: ModelConfig, weights: ModelWeights, args: dict[str, Value], *, compute_dtype: str,
-          past: int | None, logits: str, parallel: Parallel) -> dict[str, Value]:  # fmt: skip
+def build(
+    ctx: Context,
+    b: Builder,
+    c: ModelConfig,
+    weights: ModelWeights,
+    args: dict[str, Value],
+    *,
+    compute_dtype: str,
+    past: int | None,
+    logits: str,
+    parallel: Parallel,
+) -> dict[str, Value]:
     """Emit the whole model, as one chip of `parallel` computes it; return the named results.
 
     Decoders: logits (`logits`: of all positions, of the last one, or none), then present.{i}.<cache> of every layer and, of a

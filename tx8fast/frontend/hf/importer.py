@@ -21,7 +21,8 @@ from tx8fast.frontend.hf.graph import build
 from tx8fast.frontend.hf.options import DTYPES, HfOptions
 from tx8fast.frontend.hf.parallel import Parallel, share, split
 from tx8fast.ir import new_context
-from tx8fast.ir.core import Builder, Context
+from tx8fast.ir.builder import Builder
+from tx8fast.ir.core import Context
 from tx8fast.ir.program import IRProgram
 from tx8fast.ir.types import TensorType
 from tx8fast.weights.gguf import is_gguf
@@ -108,8 +109,17 @@ def import_hf(path: str | os.PathLike[str], options: HfOptions) -> IRProgram:
     block = func.regions[0].add_block()
     args = {n: block.add_arg(t, n) for n, t in types.items()}
     b = Builder(ctx, block)
-    named = build(ctx, b, config, weights, args, compute_dtype=wanted or weights.dtype, past=past,
-                  logits=options.logits, parallel=parallel)  # fmt: skip
+    named = build(
+        ctx,
+        b,
+        config,
+        weights,
+        args,
+        compute_dtype=wanted or weights.dtype,
+        past=past,
+        logits=options.logits,
+        parallel=parallel,
+    )
     func.attrs["result_names"] = tuple(named)
     func.attrs["donated"] = _donated(list(types), list(named))
     b.op("return", *named.values())
@@ -125,8 +135,9 @@ def _donated(args: list[str], results: list[str]) -> tuple[int, ...]:
     return tuple(n for i, a in enumerate(args) if a in kept for n in (i, kept[a]))
 
 
-def read_config(path: Path, as_family: str | None = None, part: str | None = None,
-                dims: Mapping[str, int] | None = None) -> ModelConfig:  # fmt: skip
+def read_config(
+    path: Path, as_family: str | None = None, part: str | None = None, dims: Mapping[str, int] | None = None
+) -> ModelConfig:
     """Return the checked config file, or that of a `part` of the model, read as one of `as_family`; `dims`: of its image, where that has any size. Raises ImportModelError if it is not readable JSON."""
     try:
         raw = json.loads(read_input(path, MAX_CONFIG_BYTES))

@@ -188,8 +188,11 @@ def _pool(s: SlotList) -> Iterator[Slot]:
             f"probe.{module}.weight", (key + ".attention.in_proj_weight",), (3 * h, h), part((h, h), (at * h, 0))
         )
         yield Slot(f"probe.{module}.bias", (key + ".attention.in_proj_bias",), (3 * h,), part((h,), (at * h,)))
-    for module, stored, rows, cols in (("o_proj", "attention.out_proj", h, h), ("up_proj", "mlp.fc1", c.intermediate, h),
-                                       ("down_proj", "mlp.fc2", h, c.intermediate)):  # fmt: skip
+    for module, stored, rows, cols in (
+        ("o_proj", "attention.out_proj", h, h),
+        ("up_proj", "mlp.fc1", c.intermediate, h),
+        ("down_proj", "mlp.fc2", h, c.intermediate),
+    ):
         yield Slot(f"probe.{module}.weight", (f"{key}.{stored}.weight",), (rows, cols))
         yield Slot(f"probe.{module}.bias", (f"{key}.{stored}.bias",), (rows,))
     for side in ("weight", "bias"):
@@ -284,11 +287,16 @@ def _fused(s: SlotList, i: int, q: int, kv: int) -> Iterator[Slot]:
             d, per = c.head_dim, c.heads // c.kv_heads
             inside, start = (per, 0) if j == 0 else (1, per + j - 1)
             stored, bias_stored = (q + 2 * kv, c.hidden), (q + 2 * kv,)
-            steps = (("reshape", [c.kv_heads, per + 2, d, c.hidden]),
-                     *part((c.kv_heads, inside, d, c.hidden), (0, start, 0, 0)),
-                     ("reshape", [rows, c.hidden]))  # fmt: skip
-            bias_steps = (("reshape", [c.kv_heads, per + 2, d]), *part((c.kv_heads, inside, d), (0, start, 0)),
-                          ("reshape", [rows]))  # fmt: skip
+            steps = (
+                ("reshape", [c.kv_heads, per + 2, d, c.hidden]),
+                *part((c.kv_heads, inside, d, c.hidden), (0, start, 0, 0)),
+                ("reshape", [rows, c.hidden]),
+            )
+            bias_steps = (
+                ("reshape", [c.kv_heads, per + 2, d]),
+                *part((c.kv_heads, inside, d), (0, start, 0)),
+                ("reshape", [rows]),
+            )
         else:
             total = q + 2 * kv
             stored, bias_stored = ((c.hidden, total) if flipped else (total, c.hidden)), (total,)
@@ -362,8 +370,19 @@ def _mlp(s: SlotList, i: int) -> Iterator[Slot]:
 
 #: the slots of what mixes tokens, by its name
 MIXERS: dict[str, Callable[[SlotList, int], Iterator[Slot]]] = {
-    "attention": _attention, "conv": mixer_slots.short_conv, "scan": mixer_slots.scan, "delta": mixer_slots.delta,
-    "selective": mixer_slots.selective, "disentangled": _disentangled, "squares": _squares, "cells": _attention, "lru": mixer_slots.lru, "lightning": mixer_slots.lightning, "channel_delta": mixer_slots.channel_delta, "time_mix": mixer_slots.time_mix,
+    "attention": _attention,
+    "conv": mixer_slots.short_conv,
+    "scan": mixer_slots.scan,
+    "delta": mixer_slots.delta,
+    "selective": mixer_slots.selective,
+    "disentangled": _disentangled,
+    "squares": _squares,
+    "cells": _attention,
+    "lru": mixer_slots.lru,
+    "lightning": mixer_slots.lightning,
+    "channel_delta": mixer_slots.channel_delta,
+    "time_mix": mixer_slots.time_mix,
     "shared+scan": lambda s, i: chain(mixer_slots.shared(s, i), mixer_slots.scan(s, i)),
-    "attention+scan": lambda s, i: chain(_attention(s, i), mixer_slots.scan(s, i)), "none": lambda s, i: iter(()),
-}  # fmt: skip
+    "attention+scan": lambda s, i: chain(_attention(s, i), mixer_slots.scan(s, i)),
+    "none": lambda s, i: iter(()),
+}

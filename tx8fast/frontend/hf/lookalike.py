@@ -12,13 +12,39 @@ from tx8fast.errors import Tx8Error
 from tx8fast.frontend.hf.families import FAMILIES
 
 #: keys that say nothing about the architecture: training, generation, bookkeeping
-_NEUTRAL = frozenset((
-    "architectures", "auto_map", "model_type", "transformers_version", "torch_dtype", "dtype", "use_cache", "_name_or_path",
-    "initializer_range", "pretraining_tp", "max_position_embeddings", "tie_word_embeddings", "id2label", "label2id",
-    "problem_type", "return_dict", "output_attentions", "output_hidden_states", "chunk_size_feed_forward", "gradient_checkpointing",
-    "is_encoder_decoder", "task_specific_params", "router_aux_loss_coef", "output_router_logits", "max_sequence_length",
-    "_attn_implementation", "is_decoder", "vocab_size", "attn_implementation",
-))  # fmt: skip
+_NEUTRAL = frozenset(
+    (
+        "architectures",
+        "auto_map",
+        "model_type",
+        "transformers_version",
+        "torch_dtype",
+        "dtype",
+        "use_cache",
+        "_name_or_path",
+        "initializer_range",
+        "pretraining_tp",
+        "max_position_embeddings",
+        "tie_word_embeddings",
+        "id2label",
+        "label2id",
+        "problem_type",
+        "return_dict",
+        "output_attentions",
+        "output_hidden_states",
+        "chunk_size_feed_forward",
+        "gradient_checkpointing",
+        "is_encoder_decoder",
+        "task_specific_params",
+        "router_aux_loss_coef",
+        "output_router_logits",
+        "max_sequence_length",
+        "_attn_implementation",
+        "is_decoder",
+        "vocab_size",
+        "attn_implementation",
+    )
+)
 _NEUTRAL_ENDS = ("_token_id", "_token_ids", "_dropout", "_pdrop", "dropout_rate", "_init", "_flash_attn")
 
 

@@ -29,7 +29,18 @@ def _both(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, Made]:
 
 
 MIXERS: dict[str, Callable[[Blocks, int, Value, Past], tuple[Value, Made]]] = {
-    "attention": attention, "conv": short_conv, "scan": scan, "delta": delta, "attention+scan": _both, "shared+scan": scan,
-    "selective": selective, "disentangled": disentangled, "lru": lru, "lightning": lightning, "channel_delta": channel_delta, "time_mix": time_mix,
-    "squares": squares, "cells": cells,
-}  # fmt: skip
+    "attention": attention,
+    "conv": short_conv,
+    "scan": scan,
+    "delta": delta,
+    "attention+scan": _both,
+    "shared+scan": scan,
+    "selective": selective,
+    "disentangled": disentangled,
+    "lru": lru,
+    "lightning": lightning,
+    "channel_delta": channel_delta,
+    "time_mix": time_mix,
+    "squares": squares,
+    "cells": cells,
+}

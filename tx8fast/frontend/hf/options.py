@@ -14,9 +14,15 @@ from tx8fast.records import dataclass
 
 #: names accepted on the command line -> our format names
 DTYPES = {
-    "bf16": "bf16", "bfloat16": "bf16", "fp16": "f16", "f16": "f16", "float16": "f16",
-    "fp32": "f32", "f32": "f32", "float32": "f32",
-}  # fmt: skip
+    "bf16": "bf16",
+    "bfloat16": "bf16",
+    "fp16": "f16",
+    "f16": "f16",
+    "float16": "f16",
+    "fp32": "f32",
+    "f32": "f32",
+    "float32": "f32",
+}
 LOGITS = ("all", "last", "none")
 INPUTS = ("ids", "embeds")
 

@@ -25,12 +25,24 @@ HEADED = ("attention", "disentangled", "squares", "cells")
 #: modules of a layer that are cut by their outputs (rows of a matrix [out, in], elements of a bias), by what the outputs are
 HEADS, KEY_HEADS, UNITS, EXPERT_UNITS = "heads", "key heads", "hidden units", "hidden units of each expert"
 COLUMNS = {
-    "self_attn.q_proj": HEADS, "self_attn.k_proj": KEY_HEADS, "self_attn.v_proj": KEY_HEADS,
-    "self_attn.pos_q_proj": HEADS, "self_attn.pos_k_proj": HEADS,
-    "self_attn.gate_proj": HEADS, "self_attn.sinks": HEADS, "self_attn.q_nope": HEADS, "self_attn.q_rope": HEADS, "self_attn.k_nope": HEADS, "self_attn.v": HEADS,
-    "mlp.gate_proj": UNITS, "mlp.up_proj": UNITS, "shared_experts.gate_proj": UNITS, "shared_experts.up_proj": UNITS,
-    "experts.gate_proj": EXPERT_UNITS, "experts.up_proj": EXPERT_UNITS,
-}  # fmt: skip
+    "self_attn.q_proj": HEADS,
+    "self_attn.k_proj": KEY_HEADS,
+    "self_attn.v_proj": KEY_HEADS,
+    "self_attn.pos_q_proj": HEADS,
+    "self_attn.pos_k_proj": HEADS,
+    "self_attn.gate_proj": HEADS,
+    "self_attn.sinks": HEADS,
+    "self_attn.q_nope": HEADS,
+    "self_attn.q_rope": HEADS,
+    "self_attn.k_nope": HEADS,
+    "self_attn.v": HEADS,
+    "mlp.gate_proj": UNITS,
+    "mlp.up_proj": UNITS,
+    "shared_experts.gate_proj": UNITS,
+    "shared_experts.up_proj": UNITS,
+    "experts.gate_proj": EXPERT_UNITS,
+    "experts.up_proj": EXPERT_UNITS,
+}
 #: likewise where every head has gains of its own
 HEAD_GAINS = {"self_attn.q_norm": HEADS, "self_attn.k_norm": KEY_HEADS}
 #: modules that are cut by their inputs; what they give is a summand, and a bias is added behind the sum

@@ -52,8 +52,12 @@ def _sides(kind: str) -> Composite:
 
 
 def _towers(text: str, vision: str) -> Composite:
-    return Composite({"text": Piece("text_config", text, ("torch_dtype", "dtype")),
-                      "vision": Piece("vision_config", vision, ("torch_dtype", "dtype"))})  # fmt: skip
+    return Composite(
+        {
+            "text": Piece("text_config", text, ("torch_dtype", "dtype")),
+            "vision": Piece("vision_config", vision, ("torch_dtype", "dtype")),
+        }
+    )
 
 
 COMPOSITES: dict[str, Composite] = {

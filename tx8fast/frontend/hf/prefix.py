@@ -46,8 +46,14 @@ def _every(m: Blocks, x: Value, first: int, at: str) -> Value:
     """Return every other token from `first` on."""
     batch, seq, *lanes = x.shape
     count = len(range(first, seq, 2))
-    return m.b("slice", x, start=(0, first, *(0,) * len(lanes)), size=(batch, count, *lanes),
-               step=(1, 2, *(1,) * len(lanes)), loc=at)  # fmt: skip
+    return m.b(
+        "slice",
+        x,
+        start=(0, first, *(0,) * len(lanes)),
+        size=(batch, count, *lanes),
+        step=(1, 2, *(1,) * len(lanes)),
+        loc=at,
+    )
 
 
 def _woven(m: Blocks, even: Value, upto: Value, behind: Value, seq: int, at: str) -> Value:

@@ -223,8 +223,14 @@ class _Module:
             (inner, out),
             "u8",
         )
-        z = self.derive("zero", "unpack_bits", {"bits": bits, "axis": 1, "offset": scheme.get("offset", 0), **order},
-                        [zeros], (n, out), "u8")  # fmt: skip
+        z = self.derive(
+            "zero",
+            "unpack_bits",
+            {"bits": bits, "axis": 1, "offset": scheme.get("offset", 0), **order},
+            [zeros],
+            (n, out),
+            "u8",
+        )
         inputs = [q, scales, z]
         if gptq and self.has("g_idx"):
             inputs.append(self.take("g_idx", ((inner,),), ("i32", "i64")))

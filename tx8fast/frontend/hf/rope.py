@@ -27,8 +27,17 @@ def section_of(r: Reader) -> tuple[str, dict[str, Any]]:
     return section, raw
 
 
-def read_rope(r: Reader, head_dim: int | None, *, section: str, raw: dict[str, Any], theta_key: str = "rope_theta",
-              part: float = 1.0, theta: float = 10000.0, style: str = "half") -> Rope:  # fmt: skip
+def read_rope(
+    r: Reader,
+    head_dim: int | None,
+    *,
+    section: str,
+    raw: dict[str, Any],
+    theta_key: str = "rope_theta",
+    part: float = 1.0,
+    theta: float = 10000.0,
+    style: str = "half",
+) -> Rope:
     """Return the checked rotation; `part` and `theta` are the family's defaults."""
     kind = raw.get("rope_type", raw.get("type", "default"))
     if kind == "su":  # the first name of longrope
@@ -197,8 +206,9 @@ def _longrope(r: Reader, section: str, raw: dict[str, Any], scaling: dict[str, A
     trained = _trained_length(r, raw)
     longest = r.value("max_position_embeddings")
     if not positive(trained):
-        r.problems.append(f"{section}: key 'original_max_position_embeddings' is {trained!r}, "
-                          "required for longrope: a number > 0")  # fmt: skip
+        r.problems.append(
+            f"{section}: key 'original_max_position_embeddings' is {trained!r}, required for longrope: a number > 0"
+        )
         return 1.0
     scaling["original_max_position_embeddings"] = trained
     for key in ("short_factor", "long_factor"):

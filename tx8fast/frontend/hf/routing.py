@@ -15,8 +15,14 @@ from tx8fast.frontend.hf.spec import Experts, Latent
 MAX_EXPERTS, MAX_EXPERTS_IN_ALL = 1 << 14, 1 << 18
 
 
-def routed(count: str, width: str = "intermediate_size", *, sparse: Read | None = None, top_k: str = "num_experts_per_tok",
-           **more: Any) -> Part:  # fmt: skip
+def routed(
+    count: str,
+    width: str = "intermediate_size",
+    *,
+    sparse: Read | None = None,
+    top_k: str = "num_experts_per_tok",
+    **more: Any,
+) -> Part:
     """Experts in every layer or those `sparse` gives. `count`, `width`, `top_k`: keys; `more`: fields of `Experts`, or functions
     that read them."""
 
@@ -42,8 +48,15 @@ def spaced(step_key: str, first: str = "") -> Read:
 
     def read(r: Reader, f: Fields) -> tuple[bool, ...]:
         step = r.size(step_key, 1) or 1
-        dense = r.get("mlp_only_layers", [], "a list of layer numbers",
-                      lambda v: type(v) is list and all(type(i) is int for i in v)) or []  # fmt: skip
+        dense = (
+            r.get(
+                "mlp_only_layers",
+                [],
+                "a list of layer numbers",
+                lambda v: type(v) is list and all(type(i) is int for i in v),
+            )
+            or []
+        )
         return tuple(i not in dense and (i + 1) % step == 0 for i in range(f["layers"]))
 
     return read
@@ -65,11 +78,16 @@ def grouped(default_groups: int = 1, limited: Read | None = None, **more: Any) -
             r.problems.append(f"n_group {groups} with topk_group {best} does not divide n_routed_experts {count}")
         first = r.count("first_k_dense_replace", 0)
         part = routed(
-            "n_routed_experts", "moe_intermediate_size",
+            "n_routed_experts",
+            "moe_intermediate_size",
             sparse=lambda r, f: tuple(i >= first for i in range(f["layers"])),
             shared=(r.size("moe_intermediate_size") or 1) * r.count("n_shared_experts", 0),
-            scale=r.number("routed_scaling_factor", 1.0), groups=groups, top_groups=best, wide_router=True, **more,
-        )  # fmt: skip
+            scale=r.number("routed_scaling_factor", 1.0),
+            groups=groups,
+            top_groups=best,
+            wide_router=True,
+            **more,
+        )
         return part(r, f)
 
     return read
@@ -83,8 +101,10 @@ def latent_attention(style: Read | str) -> Part:
         latent = Latent(r.count("q_lora_rank", 0), r.size("kv_lora_rank") or 1, nope or 1, turned or 1, value or 1)
         fields = rotation(style, width=lambda r, f: turned)(r, f)
         if f["kv_heads"] != f["heads"]:
-            r.problems.append(f"num_key_value_heads {f['kv_heads']} differs from num_attention_heads {f['heads']}, "
-                              "latent attention has one key per query head")  # fmt: skip
+            r.problems.append(
+                f"num_key_value_heads {f['kv_heads']} differs from num_attention_heads {f['heads']}, "
+                "latent attention has one key per query head"
+            )
         scale = ((nope or 1) + (turned or 1)) ** -0.5
         if not r.problems:
             scale *= softmax_gain(fields["ropes"][0])

@@ -188,8 +188,13 @@ def prompt(m: Blocks, c: Scan, taken: Value, decay: Value, written: Value, read:
     if n == 1:
         return tokens(m, y, batch, seq, at), added
     whole = b("slice", so_far, start=(0, size - 1, 0), size=(batch * n, 1, c.heads), step=(1, 1, 1), loc=at + ".chunks")
-    states = _states(m, c, b("reshape", added, shape=(batch, n, c.inner * c.state), loc=at + ".chunks"),
-                     b("reshape", whole, shape=(batch, n, c.heads), loc=at + ".chunks"), at)  # fmt: skip
+    states = _states(
+        m,
+        c,
+        b("reshape", added, shape=(batch, n, c.inner * c.state), loc=at + ".chunks"),
+        b("reshape", whole, shape=(batch, n, c.heads), loc=at + ".chunks"),
+        at,
+    )
     front = b("slice", states, start=(0, 0, 0), size=(batch, n, c.inner * c.state), step=(1, 1, 1), loc=at + ".front")
     last = b("slice", states, start=(0, n, 0), size=(batch, 1, c.inner * c.state), step=(1, 1, 1), loc=at + ".state")
     far = _seen(m, c, read, b("reshape", front, shape=(batch * n, c.inner, c.state), loc=at + ".front"), at)

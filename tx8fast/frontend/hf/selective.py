@@ -24,8 +24,9 @@ def selective(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, Made]:
     gate, values = (m.linear(x, f"{at}.{p}_proj") for p in ("gate", "value"))
     values, made = causal_conv(m, i, values, c.taps, at + ".conv", past)
     values = b("silu", values, loc=at + ".conv")
-    step, written, read = (_normed(m, c, m.linear(values, f"{at}.{p}_proj"), f"{at}.{p}_norm")
-                           for p in ("step", "written", "read"))  # fmt: skip
+    step, written, read = (
+        _normed(m, c, m.linear(values, f"{at}.{p}_proj"), f"{at}.{p}_norm") for p in ("step", "written", "read")
+    )
     step = b("gemm", step, m.param(at + ".rate_proj.weight"), trans_b=True, loc=at + ".rate_proj")
     step = b("add", wide(m, step, at), m.param(at + ".rate_proj.bias", WIDE), loc=at + ".step")
     step = b("softplus", step, loc=at + ".step")
@@ -176,6 +177,12 @@ def lru(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, Made]:
 
 def _block_gate(m: Blocks, c: Lru, x: Value, name: str) -> Value:
     """The sigmoid of a product whose matrix is zero but for blocks on its diagonal, stored one below the other."""
-    gate = m.b("contract", x, m.param(name + ".weight", WIDE), equation="b t (h i), (h i) o -> b t (h o)",
-               sizes=("h", c.blocks, "i", c.width // c.blocks), loc=name)  # fmt: skip
+    gate = m.b(
+        "contract",
+        x,
+        m.param(name + ".weight", WIDE),
+        equation="b t (h i), (h i) o -> b t (h o)",
+        sizes=("h", c.blocks, "i", c.width // c.blocks),
+        loc=name,
+    )
     return m.b("sigmoid", m.b("add", gate, m.param(name + ".bias", WIDE), loc=name), loc=name)

@@ -42,12 +42,24 @@ class Slot:
 
 #: names in GGUF files, which all families share
 _GGUF = {
-    **{f"self_attn.{m}_proj": f"attn_{m}" for m in "qkv"}, "self_attn.o_proj": "attn_output", "self_attn.qkv": "attn_qkv",
-    "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm", "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up", "mlp.gate_up": "ffn_up", "mlp.down_proj": "ffn_down", "attn_norm": "attn_norm",
-    "attn_post_norm": "post_attention_norm", "mlp_norm": "ffn_norm", "mlp_post_norm": "post_ffw_norm",
-    "router": "ffn_gate_inp", "gate_proj": "ffn_gate_exps", "up_proj": "ffn_up_exps", "down_proj": "ffn_down_exps",
-}  # fmt: skip
+    **{f"self_attn.{m}_proj": f"attn_{m}" for m in "qkv"},
+    "self_attn.o_proj": "attn_output",
+    "self_attn.qkv": "attn_qkv",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.gate_up": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+    "attn_norm": "attn_norm",
+    "attn_post_norm": "post_attention_norm",
+    "mlp_norm": "ffn_norm",
+    "mlp_post_norm": "post_ffw_norm",
+    "router": "ffn_gate_inp",
+    "gate_proj": "ffn_gate_exps",
+    "up_proj": "ffn_up_exps",
+    "down_proj": "ffn_down_exps",
+}
 _GGUF_OUTER = {
     "embed_tokens": "token_embd",
     "positions": "position_embd",
@@ -131,8 +143,9 @@ class SlotList:
     def table(self, i: int, module: str, shape: Shape, **more: Any) -> Slot:
         return Slot(f"layers.{i}.{module}.weight", (self.key(i, module) + ".weight",), shape, **more)
 
-    def linear(self, i: int, module: str, rows: int, cols: int, bias: bool = False, flipped: bool = False,
-               heads: int = 0) -> Iterator[Slot]:  # fmt: skip
+    def linear(
+        self, i: int, module: str, rows: int, cols: int, bias: bool = False, flipped: bool = False, heads: int = 0
+    ) -> Iterator[Slot]:
         """`heads`: the rows are those of so many heads, and pair lanes."""
         stored = (cols, rows) if flipped else (rows, cols)
         key = self.key(i, module) + ".weight"

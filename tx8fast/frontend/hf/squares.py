@@ -36,8 +36,10 @@ def _attended(m: Blocks, i: int, x: Value, rows: int, columns: int) -> Value:
     width, scale = c.head_dim, c.attention_scale
     if m.has(f"layers.{i}.row_places.weight"):
         turned = _turned(m, q, rows, columns, at)  # a product takes a matrix per row; of columns the image is turned
-        seen = [_seen(m, i, q, "row_places", rows, columns),
-                _turned(m, _seen(m, i, turned, "column_places", columns, rows), columns, rows, at)]  # fmt: skip
+        seen = [
+            _seen(m, i, q, "row_places", rows, columns),
+            _turned(m, _seen(m, i, turned, "column_places", columns, rows), columns, rows, at),
+        ]
         q = _beside(m, m.scaled(q, scale, at + ".scale"), seen, at)
         wide = rows + columns
         own = m.derived(f"%own_place/{rows}x{columns}", "own_place", {"rows": rows}, (rows * columns, 1, wide))

@@ -51,8 +51,10 @@ def time_mix(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, Made]:
     seen = _joined(m, before, (value, own[1], bonus), at + ".seen")
     y = b("div", seen[0], seen[1], loc=at + ".average")
     y = b("mul", gate, y if m.dtype == WIDE else b("convert", y, dtype=m.dtype, loc=at), loc=at + ".gate")
-    kept = {f"present.{i}.{name}": b("reshape", v, shape=(batch, c.width), loc=at + ".state")
-            for name, v in zip(STATES, last, strict=True)}  # fmt: skip
+    kept = {
+        f"present.{i}.{name}": b("reshape", v, shape=(batch, c.width), loc=at + ".state")
+        for name, v in zip(STATES, last, strict=True)
+    }
     return m.linear(y, at + ".out_proj"), made | kept
 
 

@@ -39,7 +39,7 @@ def _handlers() -> dict[tuple[str, str], list[Handler]]:
         shape,
         signal,
         window,
-    )  # fmt: skip
+    )
 
     found: dict[tuple[str, str], list[Handler]] = {}
     for family in (

@@ -105,8 +105,10 @@ def _packed_attention(n: Node) -> Result:
     y = n.op("gemm", x, w)
     y = y if bias is None else n.op("add", y, bias)
     starts = (0, widths[0], widths[0] + widths[1])
-    q, k, v = (split_heads(n, n.slice(y, 2, a, size), heads, what)
-               for a, size, what in zip(starts, widths, ("query", "key", "value")))  # fmt: skip
+    q, k, v = (
+        split_heads(n, n.slice(y, 2, a, size), heads, what)
+        for a, size, what in zip(starts, widths, ("query", "key", "value"))
+    )
     before = (None, None) if past is None else tuple(n.reshape(n.slice(past, 0, i, 1), past.shape[1:]) for i in (0, 1))
     y, k, v = _padded(n, q, k, v, before, padding, extra)
     if not n.wants(1):
@@ -114,8 +116,15 @@ def _packed_attention(n: Node) -> Result:
     return [y, n.concat([n.reshape(t, (1, *t.shape)) for t in (k, v)], 0)]
 
 
-def _padded(n: Node, q: Tensor, k: Tensor, v: Tensor, past: tuple[Tensor | None, ...], padding: Tensor | None,
-            extra: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+def _padded(
+    n: Node,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    past: tuple[Tensor | None, ...],
+    padding: Tensor | None,
+    extra: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return [B, S, H * D] of heads [B, H, S, D], and the keys and values behind those of the past."""
     offset = 0
     if past[0] is not None and past[1] is not None:
@@ -202,13 +211,15 @@ def _refuse_variants(n: Node) -> None:
         "an output of scores": n.wants(3) or n.attr("qk_output", 0),
         "attention sinks": n.has(11),
         "smooth softmax": n.attr("smooth_softmax", -1) > 0,
-        "quantised caches": n.has(12) or n.has(13) or n.attr("kv_cache_bit_width", 0)
+        "quantised caches": n.has(12)
+        or n.has(13)
+        or n.attr("kv_cache_bit_width", 0)
         or {n.attr("k_quant_type", "NONE"), n.attr("v_quant_type", "NONE")} != {"NONE"},
         "norms of query and key": n.has(14) or n.has(15),
         "padded chunks (query_seqlens)": n.has(16),
         "attention to later positions (causal 0)": not n.attr("causal", 1),
         "caches as long as their window": n.attr("sliding_window_cache", 0),
-    }  # fmt: skip
+    }
     if found := [what for what, wanted in asked.items() if wanted]:
         raise n.unsupported(f"{', '.join(found)} {'is' if len(found) == 1 else 'are'} not supported")
 

@@ -105,11 +105,22 @@ def _recurrent(n: Node):
     if odd:
         raise n.unsupported(f"activations {', '.join(odd)} are not supported, only {', '.join(known)}")
     y, y_h, y_c = n.ops(
-        "recurrent", x, w, r, bias, lengths, start[0], start[1], peephole, net=kind.lower(),
-        direction=n.attr("direction", "forward"), activations=tuple(a.capitalize() for a in names),
-        clip=float(n.attr("clip", 0.0)), linear_before_reset=bool(n.attr("linear_before_reset", 0)),
+        "recurrent",
+        x,
+        w,
+        r,
+        bias,
+        lengths,
+        start[0],
+        start[1],
+        peephole,
+        net=kind.lower(),
+        direction=n.attr("direction", "forward"),
+        activations=tuple(a.capitalize() for a in names),
+        clip=float(n.attr("clip", 0.0)),
+        linear_before_reset=bool(n.attr("linear_before_reset", 0)),
         input_forget=bool(n.attr("input_forget", 0)),
-    )  # fmt: skip
+    )
     if batch_first:
         y = n.transpose(y, (2, 0, 1, 3))
         y_h, y_c = (n.transpose(t, (1, 0, 2)) for t in (y_h, y_c))

@@ -19,8 +19,9 @@ from tx8fast.frontend.onnx.reader import dtype_of
 class Scope:
     """Names visible in one graph or function body. A failed name maps to None and silences its users."""
 
-    def __init__(self, opsets: dict[str, int], parent: Scope | None = None, bound: dict[str, Any] | None = None,
-                 depth: int = 0) -> None:  # fmt: skip
+    def __init__(
+        self, opsets: dict[str, int], parent: Scope | None = None, bound: dict[str, Any] | None = None, depth: int = 0
+    ) -> None:
         self.opsets = opsets
         self.parent = parent
         self.bound = bound  # attributes of the call whose function body this is
@@ -140,8 +141,12 @@ def _warn_unused(options: ImportOptions, symbols: list[str]) -> None:
         unused.insert(0, "phase")
     if unused:
         known = ", ".join(symbols) or "none"
-        warnings.warn(f"{', '.join(unused)} has no effect, no dimension of the model takes it; its dynamic dimensions "
-                      f"are: {known}", UnusedOptionWarning, stacklevel=2)  # fmt: skip
+        warnings.warn(
+            f"{', '.join(unused)} has no effect, no dimension of the model takes it; its dynamic dimensions "
+            f"are: {known}",
+            UnusedOptionWarning,
+            stacklevel=2,
+        )
 
 
 def in_order(nodes: Any, scope: Scope) -> list[tuple[int, Any]]:

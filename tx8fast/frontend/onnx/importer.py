@@ -60,8 +60,14 @@ class _Reported(Exception):
 class Importer:
     """The state of one import. `problems` holds exceptions; `finish` raises them together."""
 
-    def __init__(self, model: Any, path: str, options: ImportOptions, emitter: Emitter,
-                 handlers: dict[tuple[str, str], list[Handler]]) -> None:  # fmt: skip
+    def __init__(
+        self,
+        model: Any,
+        path: str,
+        options: ImportOptions,
+        emitter: Emitter,
+        handlers: dict[tuple[str, str], list[Handler]],
+    ) -> None:
         self.model = model
         self.path = path
         self.options = options
@@ -130,10 +136,12 @@ class Importer:
             version = scope.opsets.get(domain)
             ranges = ", ".join(f"{h.low}-{h.high}" for h in self.handlers.get((domain, op_type), []))
             hint = f"; supported in operator sets {ranges}" if ranges else ""
-            self.problems.append(UnsupportedError(
-                f"operator {op_type} (domain '{domain or 'ai.onnx'}', operator set {version}) of nodes {shown} "
-                f"is not supported{hint}"
-            ))  # fmt: skip
+            self.problems.append(
+                UnsupportedError(
+                    f"operator {op_type} (domain '{domain or 'ai.onnx'}', operator set {version}) of nodes {shown} "
+                    f"is not supported{hint}"
+                )
+            )
             for node in self.model.graph.node:
                 if (node.domain, node.op_type) == (domain, op_type):
                     scope.names.update((o, None) for o in node.output if o)
@@ -209,8 +217,9 @@ class Importer:
             elif lost:
                 self._failed(scope, lost, UnsupportedError(f"{where}: output '{lost[0]}' is not supported"))
 
-    def _dispatch(self, proto: Any, opset: int, scope: Scope, inputs: list[Tensor | None], where: str,
-                  label: str) -> list[Tensor | None]:  # fmt: skip
+    def _dispatch(
+        self, proto: Any, opset: int, scope: Scope, inputs: list[Tensor | None], where: str, label: str
+    ) -> list[Tensor | None]:
         handler = self.handler(proto, opset)
         if handler is not None:
             result = handler.run(Node(self, scope, proto, inputs, where))

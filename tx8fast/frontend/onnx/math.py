@@ -209,10 +209,22 @@ _UNARY_OPS = {
     "Softplus": "softplus", "Softsign": "softsign", "Mish": "mish",
 }  # fmt: skip
 _BINARY_OPS = {
-    "Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div", "And": "and", "Or": "or", "Xor": "xor", "BitwiseAnd": "and",
-    "BitwiseOr": "or", "BitwiseXor": "xor", "Equal": "eq", "Less": "lt", "LessOrEqual": "le", "Greater": "gt",
+    "Add": "add",
+    "Sub": "sub",
+    "Mul": "mul",
+    "Div": "div",
+    "And": "and",
+    "Or": "or",
+    "Xor": "xor",
+    "BitwiseAnd": "and",
+    "BitwiseOr": "or",
+    "BitwiseXor": "xor",
+    "Equal": "eq",
+    "Less": "lt",
+    "LessOrEqual": "le",
+    "Greater": "gt",
     "GreaterOrEqual": "ge",
-}  # fmt: skip
+}
 
 HANDLERS: tuple[Handler, ...] = (
     *[Handler(name, _unary(kind)) for name, kind in _UNARY_OPS.items()],

@@ -13,8 +13,15 @@ from tx8fast.frontend.onnx.node import Handler, Node
 from tx8fast.frontend.onnx.reader import dtype_of
 from tx8fast.frontend.onnx.window import convolve
 
-_RANGES = {"i8": (-128, 127), "u8": (0, 255), "i16": (-32768, 32767), "u16": (0, 65535), "i4": (-8, 7), "u4": (0, 15),
-           "i32": (-(2**31), 2**31 - 1)}  # fmt: skip
+_RANGES = {
+    "i8": (-128, 127),
+    "u8": (0, 255),
+    "i16": (-32768, 32767),
+    "u16": (0, 65535),
+    "i4": (-8, 7),
+    "u4": (0, 15),
+    "i32": (-(2**31), 2**31 - 1),
+}
 _F8_MAX = {"f8e4m3fn": 448.0, "f8e5m2": 57344.0}
 
 

@@ -25,9 +25,16 @@ DTYPES = {
     13: "u64", 16: "bf16", 17: "f8e4m3fn", 19: "f8e5m2", 21: "u4", 22: "i4",
 }  # fmt: skip
 _OTHER_DTYPES = {
-    8: "string", 14: "complex64", 15: "complex128", 18: "float8e4m3fnuz", 20: "float8e5m2fnuz", 23: "float4e2m1",
-    24: "float8e8m0", 25: "uint2", 26: "int2",
-}  # fmt: skip
+    8: "string",
+    14: "complex64",
+    15: "complex128",
+    18: "float8e4m3fnuz",
+    20: "float8e5m2fnuz",
+    23: "float4e2m1",
+    24: "float8e8m0",
+    25: "uint2",
+    26: "int2",
+}
 MAX_PROTO_BYTES = (1 << 31) - 1  # the format's own limit
 ITEM_BITS = {"i4": 4, "u4": 4}  # of packed formats
 #: float initialisers up to this many elements take part in folding; integers up to FOLD_BYTES do

@@ -13,10 +13,17 @@ from tx8fast.frontend.common import Tensor
 from tx8fast.frontend.onnx.node import Handler, Node
 
 _REDUCTIONS = {
-    "ReduceSum": "add", "ReduceMean": "mean", "ReduceMax": "max", "ReduceMin": "min", "ReduceProd": "mul",
-    "ReduceL1": "l1", "ReduceL2": "l2", "ReduceSumSquare": "sumsq", "ReduceLogSum": "logsum",
+    "ReduceSum": "add",
+    "ReduceMean": "mean",
+    "ReduceMax": "max",
+    "ReduceMin": "min",
+    "ReduceProd": "mul",
+    "ReduceL1": "l1",
+    "ReduceL2": "l2",
+    "ReduceSumSquare": "sumsq",
+    "ReduceLogSum": "logsum",
     "ReduceLogSumExp": "logsumexp",
-}  # fmt: skip
+}
 
 
 def _reduction(op: str):

@@ -50,9 +50,11 @@ def _source(n: Node, a: Axis, mode: str) -> np.ndarray:
 
 def _nearest(x: np.ndarray, mode: str, size: int) -> np.ndarray:
     rounded = {
-        "round_prefer_floor": np.ceil(x - 0.5), "round_prefer_ceil": np.floor(x + 0.5),
-        "floor": np.floor(x), "ceil": np.ceil(x),
-    }[mode]  # fmt: skip
+        "round_prefer_floor": np.ceil(x - 0.5),
+        "round_prefer_ceil": np.floor(x + 0.5),
+        "floor": np.floor(x),
+        "ceil": np.ceil(x),
+    }[mode]
     return np.clip(rounded, 0, size - 1).astype(np.int64)
 
 
@@ -101,9 +103,7 @@ def _axes(n: Node, x: Tensor, scales: list[float] | None, sizes: list[int] | Non
         factors = list(scales or [])
         sizes = [int(math.floor(f * x.shape[a])) for f, a in zip(factors, named)]
     ends = roi if len(roi) == 2 * len(named) else [0.0] * len(named) + [1.0] * len(named)
-    return [
-        Axis(a, x.shape[a], sizes[i], factors[i], ends[i], ends[i + len(named)]) for i, a in enumerate(named)
-    ]  # fmt: skip
+    return [Axis(a, x.shape[a], sizes[i], factors[i], ends[i], ends[i + len(named)]) for i, a in enumerate(named)]
 
 
 def _resample(n: Node, x: Tensor, axes: list[Axis], mode: str, coordinates: str) -> Tensor:
@@ -125,9 +125,13 @@ def _resample(n: Node, x: Tensor, axes: list[Axis], mode: str, coordinates: str)
         if not x.is_float:
             x = n.cast(x, "f32")
         matrix = _matrix(
-            where, a, mode, float(n.attr("cubic_coeff_a", -0.75)), bool(n.attr("antialias", 0)),
+            where,
+            a,
+            mode,
+            float(n.attr("cubic_coeff_a", -0.75)),
+            bool(n.attr("antialias", 0)),
             bool(n.attr("exclude_outside", 0)),
-        )  # fmt: skip
+        )
         perm = [i for i in range(x.rank) if i != a.index] + [a.index]
         y = n.op("gemm", n.transpose(x, perm), n.const(matrix.T, x.dtype))
         x = n.transpose(y, [perm.index(i) for i in range(x.rank)])

@@ -13,9 +13,15 @@ from tx8fast.frontend.onnx.reader import DTYPES
 from tx8fast.records import dataclass
 
 _ONNX_NAMES = {
-    "f32": "float", "f16": "float16", "f64": "double", "bf16": "bfloat16", "pred": "bool", "f8e4m3fn": "float8e4m3fn",
-    "f8e5m2": "float8e5m2", **{f"{s}{b}": f"{'u' * (s == 'u')}int{b}" for s in "iu" for b in (4, 8, 16, 32, 64)},
-}  # fmt: skip
+    "f32": "float",
+    "f16": "float16",
+    "f64": "double",
+    "bf16": "bfloat16",
+    "pred": "bool",
+    "f8e4m3fn": "float8e4m3fn",
+    "f8e5m2": "float8e5m2",
+    **{f"{s}{b}": f"{'u' * (s == 'u')}int{b}" for s in "iu" for b in (4, 8, 16, 32, 64)},
+}
 _CODES = {name: code for code, name in DTYPES.items()}
 
 
@@ -104,8 +110,18 @@ def attribute_problems(proto: Any, opset: int, domain: str) -> list[str]:
 
 
 #: field of an attribute's value -> name of its kind
-_KIND_OF = {"f": "FLOAT", "i": "INT", "s": "STRING", "t": "TENSOR", "g": "GRAPH", "floats": "FLOATS", "ints": "INTS",
-            "strings": "STRINGS", "tensors": "TENSORS", "graphs": "GRAPHS"}  # fmt: skip
+_KIND_OF = {
+    "f": "FLOAT",
+    "i": "INT",
+    "s": "STRING",
+    "t": "TENSOR",
+    "g": "GRAPH",
+    "floats": "FLOATS",
+    "ints": "INTS",
+    "strings": "STRINGS",
+    "tensors": "TENSORS",
+    "graphs": "GRAPHS",
+}
 
 
 def settle_kind(a: Any) -> bool:

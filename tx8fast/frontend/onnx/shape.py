@@ -182,8 +182,12 @@ def _constant(n: Node) -> Tensor:
     if "value" in n.attrs:
         proto = n.attrs["value"]
         return n.const(n.importer.initializers.array(proto, n.where), dtype_of(proto.data_type, n.where))
-    for name, dtype in (("value_float", np.float32), ("value_floats", np.float32), ("value_int", np.int64),
-                        ("value_ints", np.int64)):  # fmt: skip
+    for name, dtype in (
+        ("value_float", np.float32),
+        ("value_floats", np.float32),
+        ("value_int", np.int64),
+        ("value_ints", np.int64),
+    ):
         if name in n.attrs:
             return n.const(np.array(n.attrs[name], dtype))
     raise n.unsupported(f"constants given as {', '.join(n.attrs) or 'nothing'} are not supported")

@@ -138,10 +138,16 @@ def _grid_sample(n: Node) -> Tensor:
 def _roi_align(n: Node) -> Tensor:
     shift = n.attr("coordinate_transformation_mode", "half_pixel" if n.opset >= 16 else "output_half_pixel")
     return n.op(
-        "roi_align", n[0], n[1], n.cast(n[2], "i64"), mode=n.attr("mode", "avg"), half_pixel=shift == "half_pixel",
-        out=(n.attr("output_height", 1), n.attr("output_width", 1)), ratio=n.attr("sampling_ratio", 0),
+        "roi_align",
+        n[0],
+        n[1],
+        n.cast(n[2], "i64"),
+        mode=n.attr("mode", "avg"),
+        half_pixel=shift == "half_pixel",
+        out=(n.attr("output_height", 1), n.attr("output_width", 1)),
+        ratio=n.attr("sampling_ratio", 0),
         scale=float(n.attr("spatial_scale", 1.0)),
-    )  # fmt: skip
+    )
 
 
 def _max_roi_pool(n: Node) -> Tensor:
@@ -155,9 +161,15 @@ def _col2im(n: Node) -> Tensor:
     rank = len(image)
     pads = n.attr("pads", [0] * 2 * rank)
     return n.op(
-        "col2im", n[0], image=tuple(image), kernel=tuple(block), stride=tuple(n.attr("strides", [1] * rank)),
-        dilation=tuple(n.attr("dilations", [1] * rank)), pad_lo=tuple(pads[:rank]), pad_hi=tuple(pads[rank:]),
-    )  # fmt: skip
+        "col2im",
+        n[0],
+        image=tuple(image),
+        kernel=tuple(block),
+        stride=tuple(n.attr("strides", [1] * rank)),
+        dilation=tuple(n.attr("dilations", [1] * rank)),
+        pad_lo=tuple(pads[:rank]),
+        pad_hi=tuple(pads[rank:]),
+    )
 
 
 def _affine_grid(n: Node) -> Tensor:

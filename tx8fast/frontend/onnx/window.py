@@ -141,9 +141,12 @@ def _max_pool(n: Node):
     if not n.wants(1):
         return [y]
     places = n.op(
-        "max_pool_indices", _channel_last(n, x), **window.lifted().attrs(True), ceil_mode=bool(n.attr("ceil_mode", 0)),
+        "max_pool_indices",
+        _channel_last(n, x),
+        **window.lifted().attrs(True),
+        ceil_mode=bool(n.attr("ceil_mode", 0)),
         column_major=bool(n.attr("storage_order", 0)),
-    )  # fmt: skip
+    )
     return [y, _channel_first(n, places, x.rank - 2)]
 
 
@@ -209,9 +212,15 @@ def _lrn(n: Node) -> Tensor:
     lo = (size - 1) // 2
     square = n.reshape(n.op("square", x), (batch, c, math.prod(x.shape[2:]), 1))
     mean = n.op(
-        "avg_pool", square, kernel=(size, 1), stride=(1, 1), dilation=(1, 1), pad_lo=(lo, 0),
-        pad_hi=(size - 1 - lo, 0), count_pad=True,
-    )  # fmt: skip
+        "avg_pool",
+        square,
+        kernel=(size, 1),
+        stride=(1, 1),
+        dilation=(1, 1),
+        pad_lo=(lo, 0),
+        pad_hi=(size - 1 - lo, 0),
+        count_pad=True,
+    )
     scaled = n.op("add", n.op("mul", mean, float(n.attr("alpha", 1e-4))), float(n.attr("bias", 1.0)))
     return n.op("div", x, n.reshape(n.op("pow", scaled, float(n.attr("beta", 0.75))), x.shape))
 
@@ -233,8 +242,11 @@ def _deform_conv(n: Node) -> Tensor:
         raise n.unsupported("deformable convolution is supported over two spatial dimensions only")
     window = geometry(n, list(x.shape[2:]), list(w.shape[2:]))
     bias = n[3] if n.has(3) else n.const(np.zeros(w.shape[0]), x.dtype)
-    mask = n[4] if n.has(4) else n.broadcast(n.const(1.0, x.dtype), (
-        offset.shape[0], offset.shape[1] // 2, *offset.shape[2:]))  # fmt: skip
+    mask = (
+        n[4]
+        if n.has(4)
+        else n.broadcast(n.const(1.0, x.dtype), (offset.shape[0], offset.shape[1] // 2, *offset.shape[2:]))
+    )
     groups, per_offset = n.attr("group", 1), n.attr("offset_group", 1)
     return n.op("deform_conv", x, w, offset, bias, mask, groups=groups, offset_groups=per_offset, **window.attrs(False))
 

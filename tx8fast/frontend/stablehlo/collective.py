@@ -79,8 +79,14 @@ def _reduce_scatter(n: Node) -> Tensor:
     groups, parts = _groups(n)
     if parts == 1:
         return n.full(0)
-    return n.op_("reduce_scatter", n.full(0), dim=n.int("scatter_dimension"), combine=_combine(n, n[0].dtype), groups=groups,
-                 parts=parts)  # fmt: skip
+    return n.op_(
+        "reduce_scatter",
+        n.full(0),
+        dim=n.int("scatter_dimension"),
+        combine=_combine(n, n[0].dtype),
+        groups=groups,
+        parts=parts,
+    )
 
 
 def _all_to_all(n: Node) -> list[Tensor]:
@@ -90,10 +96,16 @@ def _all_to_all(n: Node) -> list[Tensor]:
     if n.int("split_count") != parts:
         raise n.bad(f"split_count is {n.int('split_count')}, its groups have {parts} devices")
     return [
-        n.op_("all_to_all", n.full(i), split_dim=n.int("split_dimension"), concat_dim=n.int("concat_dimension"), groups=groups,
-              parts=parts)
+        n.op_(
+            "all_to_all",
+            n.full(i),
+            split_dim=n.int("split_dimension"),
+            concat_dim=n.int("concat_dimension"),
+            groups=groups,
+            parts=parts,
+        )
         for i in range(len(n))
-    ]  # fmt: skip
+    ]
 
 
 def _permute(n: Node) -> Tensor:

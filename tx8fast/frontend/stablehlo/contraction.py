@@ -99,8 +99,14 @@ def _convolution(n: Node) -> Tensor:
     x = n.v.transpose(
         x, [numbers.input_batch_dimension, *numbers.input_spatial_dimensions, numbers.input_feature_dimension]
     )
-    w = n.v.transpose(w, [*numbers.kernel_spatial_dimensions, numbers.kernel_output_feature_dimension,
-                          numbers.kernel_input_feature_dimension])  # fmt: skip
+    w = n.v.transpose(
+        w,
+        [
+            *numbers.kernel_spatial_dimensions,
+            numbers.kernel_output_feature_dimension,
+            numbers.kernel_input_feature_dimension,
+        ],
+    )
     stride, gaps = n.ints("window_strides", [1] * spatial), n.ints("lhs_dilation", [1] * spatial)
     dilation = n.ints("rhs_dilation", [1] * spatial)
     pads = n.pairs("padding", spatial)
@@ -118,8 +124,16 @@ def _convolution(n: Node) -> Tensor:
     if spatial == 0:
         raise n.unsupported("a convolution without spatial dimensions is a product; use dot_general")
     groups = n.int("feature_group_count", 1)
-    out = n.op_("conv" if spatial <= 2 else "conv_nd", x, w, groups=groups, stride=tuple(stride), dilation=tuple(dilation),
-                pad_lo=tuple(lo), pad_hi=tuple(hi))  # fmt: skip
+    out = n.op_(
+        "conv" if spatial <= 2 else "conv_nd",
+        x,
+        w,
+        groups=groups,
+        stride=tuple(stride),
+        dilation=tuple(dilation),
+        pad_lo=tuple(lo),
+        pad_hi=tuple(hi),
+    )
     if spatial == 1:
         out = n.v.reshape(out, (out.shape[0], *out.shape[2:]))
     places = [numbers.output_batch_dimension, *numbers.output_spatial_dimensions, numbers.output_feature_dimension]
@@ -128,5 +142,7 @@ def _convolution(n: Node) -> Tensor:
 
 
 HANDLERS: dict[str, Handler] = {
-    "stablehlo.dot_general": _dot_general, "stablehlo.dot": _dot, "stablehlo.convolution": _convolution,
-}  # fmt: skip
+    "stablehlo.dot_general": _dot_general,
+    "stablehlo.dot": _dot,
+    "stablehlo.convolution": _convolution,
+}

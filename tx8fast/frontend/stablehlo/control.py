@@ -98,6 +98,10 @@ def _choose(n: Node, pred: Val, yes: list[Val], no: list[Val]) -> list[Val]:
 
 
 HANDLERS: dict[str, Handler] = {
-    "func.call": _call, "stablehlo.composite": _composite, "stablehlo.custom_call": _custom_call,
-    "stablehlo.while": _while, "stablehlo.case": _case, "stablehlo.if": _case,
-}  # fmt: skip
+    "func.call": _call,
+    "stablehlo.composite": _composite,
+    "stablehlo.custom_call": _custom_call,
+    "stablehlo.while": _while,
+    "stablehlo.case": _case,
+    "stablehlo.if": _case,
+}

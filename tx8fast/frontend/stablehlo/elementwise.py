@@ -185,31 +185,75 @@ def _constant_like(n: Node) -> Val:
 
 
 _UNARY = {
-    "abs": "abs", "cosine": "cos", "exponential": "exp", "log": "log", "logistic": "sigmoid", "negate": "neg", "not": "not",
-    "rsqrt": "rsqrt", "sign": "sign", "sine": "sin", "sqrt": "sqrt", "tan": "tan", "tanh": "tanh",
-}  # fmt: skip
+    "abs": "abs",
+    "cosine": "cos",
+    "exponential": "exp",
+    "log": "log",
+    "logistic": "sigmoid",
+    "negate": "neg",
+    "not": "not",
+    "rsqrt": "rsqrt",
+    "sign": "sign",
+    "sine": "sin",
+    "sqrt": "sqrt",
+    "tan": "tan",
+    "tanh": "tanh",
+}
 _CHLO = {
-    "acos": "acos", "acosh": "acosh", "asin": "asin", "asinh": "asinh", "atan": "atan", "atanh": "atanh", "cosh": "cosh",
-    "erf": "erf", "sinh": "sinh", "square": "square", "tan": "tan", "is_inf": "isinf",
-}  # fmt: skip
+    "acos": "acos",
+    "acosh": "acosh",
+    "asin": "asin",
+    "asinh": "asinh",
+    "atan": "atan",
+    "atanh": "atanh",
+    "cosh": "cosh",
+    "erf": "erf",
+    "sinh": "sinh",
+    "square": "square",
+    "tan": "tan",
+    "is_inf": "isinf",
+}
 _BINARY = {
-    "divide": "div", "subtract": "sub", "and": "and", "or": "or", "xor": "xor", "shift_left": "shl",
+    "divide": "div",
+    "subtract": "sub",
+    "and": "and",
+    "or": "or",
+    "xor": "xor",
+    "shift_left": "shl",
     "shift_right_arithmetic": "shr",
-}  # fmt: skip
+}
 
 HANDLERS: dict[str, Handler] = {
     **{f"stablehlo.{name}": _unary(kind) for name, kind in _UNARY.items()},
     **{f"chlo.{name}": _unary(kind) for name, kind in _CHLO.items()},
     **{f"stablehlo.{name}": _binary(kind) for name, kind in _BINARY.items()},
-    **{f"stablehlo.{name}": _rounding(kind) for name, kind in (
-        ("floor", "floor"), ("ceil", "ceil"), ("round_nearest_even", "round"))},
-    "stablehlo.add": _logical("add"), "stablehlo.multiply": _logical("mul"), "stablehlo.minimum": _logical("min"),
-    "stablehlo.maximum": _maximum, "stablehlo.compare": _compare, "stablehlo.select": _select, "stablehlo.clamp": _clamp,
-    "stablehlo.convert": _convert, "stablehlo.bitcast_convert": _bitcast, "stablehlo.remainder": _remainder,
-    "stablehlo.power": _power, "stablehlo.shift_right_logical": _shift_logical,
-    "stablehlo.exponential_minus_one": _expm1, "stablehlo.log_plus_one": _log1p, "stablehlo.cbrt": _cbrt,
-    "stablehlo.round_nearest_afz": _round_away, "stablehlo.is_finite": _is_finite, "stablehlo.atan2": _atan2,
-    "chlo.is_pos_inf": _signed_inf("gt"), "chlo.is_neg_inf": _signed_inf("lt"), "chlo.erfc": erfc,
-    "chlo.constant_like": _constant_like, "stablehlo.optimization_barrier": _identity,
-    "sdy.sharding_constraint": _identity, "stablehlo.reduce_precision": _reduce_precision,
-}  # fmt: skip
+    **{
+        f"stablehlo.{name}": _rounding(kind)
+        for name, kind in (("floor", "floor"), ("ceil", "ceil"), ("round_nearest_even", "round"))
+    },
+    "stablehlo.add": _logical("add"),
+    "stablehlo.multiply": _logical("mul"),
+    "stablehlo.minimum": _logical("min"),
+    "stablehlo.maximum": _maximum,
+    "stablehlo.compare": _compare,
+    "stablehlo.select": _select,
+    "stablehlo.clamp": _clamp,
+    "stablehlo.convert": _convert,
+    "stablehlo.bitcast_convert": _bitcast,
+    "stablehlo.remainder": _remainder,
+    "stablehlo.power": _power,
+    "stablehlo.shift_right_logical": _shift_logical,
+    "stablehlo.exponential_minus_one": _expm1,
+    "stablehlo.log_plus_one": _log1p,
+    "stablehlo.cbrt": _cbrt,
+    "stablehlo.round_nearest_afz": _round_away,
+    "stablehlo.is_finite": _is_finite,
+    "stablehlo.atan2": _atan2,
+    "chlo.is_pos_inf": _signed_inf("gt"),
+    "chlo.is_neg_inf": _signed_inf("lt"),
+    "chlo.erfc": erfc,
+    "chlo.constant_like": _constant_like,
+    "stablehlo.optimization_barrier": _identity,
+    "sdy.sharding_constraint": _identity,
+    "stablehlo.reduce_precision": _reduce_precision,
+}

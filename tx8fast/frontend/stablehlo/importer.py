@@ -32,15 +32,25 @@ class TooLarge(ImportModelError):
 class Importer:
     """The state of one import. `values` maps MLIR values to views (None: its producer failed)."""
 
-    def __init__(self, module: Any, what: str, emitter: Emitter, handlers: dict[str, Handler], clusters: Any,
-                 devices: tuple[int, int] = (1, 1)) -> None:  # fmt: skip
+    def __init__(
+        self,
+        module: Any,
+        what: str,
+        emitter: Emitter,
+        handlers: dict[str, Handler],
+        clusters: Any,
+        devices: tuple[int, int] = (1, 1),
+    ) -> None:
         self.what, self.emitter, self.handlers, self.clusters = what, emitter, handlers, clusters
         self.devices = devices  # replicas, partitions
         self.views = Views(emitter)
         self.types = Types()
         self.dialect = bindings()[2]
-        self.functions = {o.operation.attributes["sym_name"].value: o.operation
-                          for o in module.body.operations if o.operation.name == "func.func"}  # fmt: skip
+        self.functions = {
+            o.operation.attributes["sym_name"].value: o.operation
+            for o in module.body.operations
+            if o.operation.name == "func.func"
+        }
         self.values: dict[Any, Val | None] = {}
         self.problems: list[Tx8Error] = []
         self.missing: dict[str, list[str]] = {}

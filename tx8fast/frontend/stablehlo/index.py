@@ -203,8 +203,10 @@ def _scatter(n: Node) -> Tensor:
     name = n.combiner()
     combine = _COMBINE.get("?" if name is None else name)
     if combine is None:
-        raise n.unsupported(f"a scatter that combines by '{name or 'several ops'}' is not supported, only replacing, add, multiply, "
-                            "maximum, minimum")  # fmt: skip
+        raise n.unsupported(
+            f"a scatter that combines by '{name or 'several ops'}' is not supported, only replacing, add, multiply, "
+            "maximum, minimum"
+        )
     numbers = n.numbers("ScatterDimensionNumbers", "scatter_dimension_numbers")
     x, updates = n.full(0), n.full(2)
     indices = _index_columns(n, n.full(1), numbers.index_vector_dim)
@@ -247,8 +249,17 @@ def _scatter(n: Node) -> Tensor:
     return _scattered(n, x, wide, columns, dims, rest, sizes, valid, combine)
 
 
-def _scattered(n: Node, x: Tensor, wide: Tensor, columns: dict[int, Tensor], dims: list[int], rest: list[int],
-               sizes: list[int], valid: Tensor | None, combine: str) -> Tensor:  # fmt: skip
+def _scattered(
+    n: Node,
+    x: Tensor,
+    wide: Tensor,
+    columns: dict[int, Tensor],
+    dims: list[int],
+    rest: list[int],
+    sizes: list[int],
+    valid: Tensor | None,
+    combine: str,
+) -> Tensor:
     """Scatter by index tuples; updates outside are made neutral, or go to one more row that is cut off again."""
     order = [*dims, *rest]
     moved = n.v.transpose(x, order)
@@ -273,6 +284,8 @@ def _scattered(n: Node, x: Tensor, wide: Tensor, columns: dict[int, Tensor], dim
 
 
 HANDLERS: dict[str, Handler] = {
-    "stablehlo.dynamic_slice": _dynamic_slice, "stablehlo.dynamic_update_slice": _dynamic_update_slice,
-    "stablehlo.gather": _gather, "stablehlo.scatter": _scatter,
-}  # fmt: skip
+    "stablehlo.dynamic_slice": _dynamic_slice,
+    "stablehlo.dynamic_update_slice": _dynamic_update_slice,
+    "stablehlo.gather": _gather,
+    "stablehlo.scatter": _scatter,
+}

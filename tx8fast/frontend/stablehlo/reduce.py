@@ -233,5 +233,8 @@ def _top_k(n: Node):
 
 
 HANDLERS: dict[str, Handler] = {
-    "stablehlo.reduce": _reduce, "stablehlo.reduce_window": _reduce_window, "stablehlo.sort": _sort, "chlo.top_k": _top_k,
-}  # fmt: skip
+    "stablehlo.reduce": _reduce,
+    "stablehlo.reduce_window": _reduce_window,
+    "stablehlo.sort": _sort,
+    "chlo.top_k": _top_k,
+}

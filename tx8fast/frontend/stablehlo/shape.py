@@ -100,7 +100,14 @@ def _pad_by_value(n: Node, lo: list[int], hi: list[int], gaps: list[int]) -> Ten
 
 
 HANDLERS: dict[str, Handler] = {
-    "stablehlo.constant": _constant, "chlo.constant": _constant, "stablehlo.iota": _iota,
-    "stablehlo.broadcast_in_dim": _broadcast, "stablehlo.reshape": _reshape, "stablehlo.transpose": _transpose,
-    "stablehlo.slice": _slice, "stablehlo.concatenate": _concatenate, "stablehlo.reverse": _reverse, "stablehlo.pad": _pad,
-}  # fmt: skip
+    "stablehlo.constant": _constant,
+    "chlo.constant": _constant,
+    "stablehlo.iota": _iota,
+    "stablehlo.broadcast_in_dim": _broadcast,
+    "stablehlo.reshape": _reshape,
+    "stablehlo.transpose": _transpose,
+    "stablehlo.slice": _slice,
+    "stablehlo.concatenate": _concatenate,
+    "stablehlo.reverse": _reverse,
+    "stablehlo.pad": _pad,
+}

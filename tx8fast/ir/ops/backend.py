@@ -21,7 +21,7 @@ from tx8fast.ir.core import (
     REQUIRED,
     VALUE_SEMANTICS,
     Op,
-)  # fmt: skip
+)
 from tx8fast.ir.ops.base import LAYOUT_ATTRS, OpDef, fail, norm_axis, tensor
 from tx8fast.ir.streams import stream_config
 from tx8fast.ir.types import DTYPE_BITS
@@ -75,10 +75,17 @@ def _channel(op: Op) -> list[tuple[str, Any]]:
 
 _MOVE = PURE | VALUE_SEMANTICS | BACKEND_ONLY
 _GROUP_ATTRS: dict[str, tuple[Any, Any]] = {
-    "pipeline_parallel": (bool, False), "sp_stage_num": (int, 1), "dev_region": ((tuple, RegionAttr), ()),
-    "spm_alloc_size": (int, -1), "group_tag": (int, 0), "stream_online_check": (tuple, ()),
-    "stream_offline": (tuple, ()), "need_barrier": (bool, True), "group_id": (int, -1), "template_id": (int, -1),
-}  # fmt: skip
+    "pipeline_parallel": (bool, False),
+    "sp_stage_num": (int, 1),
+    "dev_region": ((tuple, RegionAttr), ()),
+    "spm_alloc_size": (int, -1),
+    "group_tag": (int, 0),
+    "stream_online_check": (tuple, ()),
+    "stream_offline": (tuple, ()),
+    "need_barrier": (bool, True),
+    "group_id": (int, -1),
+    "template_id": (int, -1),
+}
 
 
 _STREAM = {"StreamConfig": {"stream_config": stream_config}}
@@ -113,8 +120,17 @@ def _permute(op: Op):
 
 def _collective(name: str, infer, align: str = "nalign", **attrs) -> OpDef:
     spec = {"axis_name": (str, "x"), **attrs}
-    return OpDef(name, ("x",), attrs=spec, traits=COMPUTE | COLLECTIVE, infer=infer, engine="dte",
-                 align=align, routine="", interfaces=_STREAM)  # fmt: skip
+    return OpDef(
+        name,
+        ("x",),
+        attrs=spec,
+        traits=COMPUTE | COLLECTIVE,
+        infer=infer,
+        engine="dte",
+        align=align,
+        routine="",
+        interfaces=_STREAM,
+    )
 
 
 _G = {"groups": (tuple, ())}
@@ -127,11 +143,29 @@ _COLLECTIVES = (
     _collective("all_to_all", _grouped(_all_to_all), split_dim=(int, REQUIRED), concat_dim=(int, REQUIRED), **_P),
     _collective("permute", _permute, "both", pairs=(tuple, REQUIRED)),
     _collective("broadcast_dev", _grouped(_same), "both", root=(int, 0), **_ANY),
-    OpDef("send", ("x", "token?"), ("token",), {"peer": (int, REQUIRED), "channel": (int, 0)}, 0, engine="dte",
-          routine="", effects=_channel, interfaces=_STREAM),
-    OpDef("recv", ("token?",), ("x",), {"peer": (int, REQUIRED), "channel": (int, 0)}, 0, engine="dte",
-          routine="", effects=_channel, interfaces=_STREAM),
-)  # fmt: skip
+    OpDef(
+        "send",
+        ("x", "token?"),
+        ("token",),
+        {"peer": (int, REQUIRED), "channel": (int, 0)},
+        0,
+        engine="dte",
+        routine="",
+        effects=_channel,
+        interfaces=_STREAM,
+    ),
+    OpDef(
+        "recv",
+        ("token?",),
+        ("x",),
+        {"peer": (int, REQUIRED), "channel": (int, 0)},
+        0,
+        engine="dte",
+        routine="",
+        effects=_channel,
+        interfaces=_STREAM,
+    ),
+)
 
 OPS: tuple[OpDef, ...] = (
     OpDef("group", ("operands*",), ("results*",), _GROUP_ATTRS, ISOLATED | READ_ONLY | BACKEND_ONLY, engine="none",

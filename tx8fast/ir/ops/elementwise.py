@@ -21,7 +21,7 @@ from tx8fast.ir.ops.base import (
     same_dtype,
     tensor,
     where,
-)  # fmt: skip
+)
 from tx8fast.ir.types import DTYPE_BITS, FLOAT_DTYPES
 from tx8fast.numerics.layout import npc
 from tx8fast.numerics.steps import parse_steps
@@ -170,28 +170,48 @@ def _convert_engine(op: Op) -> str:
 
 def _un(name: str, cost: int = 1, engine: str = "ct", infer=_float_unary, traits: int = EW, **attrs) -> OpDef:
     return OpDef(
-        name, ("x",), attrs=attrs, infer=infer, rule_of=_ew_rule(cost, "ct" if engine == "ct" else "kcore"),
-        engine=engine, traits=traits, inplace=-1 if infer is _predicate else 0,
-    )  # fmt: skip
+        name,
+        ("x",),
+        attrs=attrs,
+        infer=infer,
+        rule_of=_ew_rule(cost, "ct" if engine == "ct" else "kcore"),
+        engine=engine,
+        traits=traits,
+        inplace=-1 if infer is _predicate else 0,
+    )
 
 
 def _bin(name: str, cost: int = 1, engine: str = "ct", infer=_binary, commutes: bool = False, **attrs) -> OpDef:
     return OpDef(
-        name, ("a", "b"), attrs=attrs, infer=infer, rule_of=_ew_rule(cost, "ct" if engine == "ct" else "kcore"),
-        engine=engine, align=broadcast_align, traits=EW | (COMMUTATIVE if commutes else 0),
+        name,
+        ("a", "b"),
+        attrs=attrs,
+        infer=infer,
+        rule_of=_ew_rule(cost, "ct" if engine == "ct" else "kcore"),
+        engine=engine,
+        align=broadcast_align,
+        traits=EW | (COMMUTATIVE if commutes else 0),
         inplace=-1 if infer is _compare else 0,
-    )  # fmt: skip
+    )
 
 
 #: kinds without a vector instruction or a short sequence of them run on the kernel core
 _BINARY = (
-    _bin("add", commutes=True), _bin("sub"), _bin("mul", commutes=True), _bin("div"),
-    _bin("max", commutes=True), _bin("min", commutes=True),
-    _bin("pow", 8, "kcore"), _bin("mod", 4, "kcore", fmod=(bool, False)),
-    _bin("and", 1, "kcore", _logic, True), _bin("or", 1, "kcore", _logic, True), _bin("xor", 1, "kcore", _logic, True),
-    _bin("shl", 1, "kcore", _shift), _bin("shr", 1, "kcore", _shift),
+    _bin("add", commutes=True),
+    _bin("sub"),
+    _bin("mul", commutes=True),
+    _bin("div"),
+    _bin("max", commutes=True),
+    _bin("min", commutes=True),
+    _bin("pow", 8, "kcore"),
+    _bin("mod", 4, "kcore", fmod=(bool, False)),
+    _bin("and", 1, "kcore", _logic, True),
+    _bin("or", 1, "kcore", _logic, True),
+    _bin("xor", 1, "kcore", _logic, True),
+    _bin("shl", 1, "kcore", _shift),
+    _bin("shr", 1, "kcore", _shift),
     *[_bin(n, 1, "ct", _compare, n in ("eq", "ne")) for n in ("eq", "ne", "lt", "le", "gt", "ge")],
-)  # fmt: skip
+)
 
 _UNARY = (
     _un("neg", infer=_unary), _un("abs", infer=_unary, traits=EW | IDEMPOTENT), _un("exp"), _un("log"), _un("sqrt"),

@@ -20,7 +20,7 @@ from tx8fast.ir.ops.base import (
     optional,
     same_dtype,
     tensor,
-)  # fmt: skip
+)
 from tx8fast.ir.types import FLOAT_DTYPES
 
 COMBINES = ("set", "add", "mul", "max", "min")

@@ -21,7 +21,7 @@ from tx8fast.ir.core import (
     VALUE_SEMANTICS,
     VIEW,
     Op,
-)  # fmt: skip
+)
 from tx8fast.ir.ops.base import OpDef, fail
 from tx8fast.ir.ops.movement import infer_reshape
 from tx8fast.ir.types import TupleType

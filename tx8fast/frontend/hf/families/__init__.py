@@ -5,6 +5,7 @@ May import: frontend.hf. Must not: know the IR or weights.
 
 from tx8fast.frontend.hf.families import (
     cells,
+    delta,
     encoders,
     experts,
     gemma,
@@ -17,6 +18,7 @@ from tx8fast.frontend.hf.families import (
     llama,
     recurrent,
     seq2seq,
+    short_conv,
     vision,
 )
 from tx8fast.frontend.hf.family import Family
@@ -35,7 +37,9 @@ FAMILIES: dict[str, Family] = {
         vision,
         cells,
         seq2seq,
+        short_conv,
         hybrid,
+        delta,
         recurrent,
         linear,
     )

@@ -71,42 +71,99 @@ def _wide(r: Reader, f: Fields) -> Fields:
     return {"intermediate": int((f["hidden"] or 1) * (r.number("mlp_ratio", 4) or 4))}
 
 
-_KEYS = {"num_hidden_layers": "depth", "num_attention_heads": "num_heads", "num_channels": "in_channels",
-         "merged_size": "out_hidden_size"}  # fmt: skip
+_KEYS = {
+    "num_hidden_layers": "depth",
+    "num_attention_heads": "num_heads",
+    "num_channels": "in_channels",
+    "merged_size": "out_hidden_size",
+}
 _SEES = {"image_size": USUAL, "patch_size": 14, "in_channels": 3, "vocab_size": 1, "depth": 32, "num_heads": 16}
 _LAYER = {"self_attn.qkv": "attn.qkv", "self_attn.o_proj": "attn.proj", "attn_norm": "norm1", "mlp_norm": "norm2"}
 _TOWERS = ("model.visual.", "visual.", "")
 _QWEN2_VL = Family(
     "an encoder of images of any size; patches turn by row and column, cells of four are merged",
-    Names(_TOWERS, "blocks.{}.", {**_LAYER, "mlp.up_proj": "mlp.fc1", "mlp.down_proj": "mlp.fc2"},
-          {"patches": "patch_embed.proj", "merger.norm": "merger.ln_q", "merger.in": "merger.mlp.0", "merger.out": "merger.mlp.2"}),
-    {**BIASED, "final_norm": False, "norm_eps": 1e-6}, (_cells(), _wide), norm="layer", encoder=True, sized=True,
+    Names(
+        _TOWERS,
+        "blocks.{}.",
+        {**_LAYER, "mlp.up_proj": "mlp.fc1", "mlp.down_proj": "mlp.fc2"},
+        {
+            "patches": "patch_embed.proj",
+            "merger.norm": "merger.ln_q",
+            "merger.in": "merger.mlp.0",
+            "merger.out": "merger.mlp.2",
+        },
+    ),
+    {**BIASED, "final_norm": False, "norm_eps": 1e-6},
+    (_cells(), _wide),
+    norm="layer",
+    encoder=True,
+    sized=True,
     keys={**_KEYS, "hidden_size": "embed_dim", "merged_size": "hidden_size"},
     defaults={**_SEES, "hidden_act": "quick_gelu", "embed_dim": 1280, "hidden_size": 3584, "intermediate_size": 1},
-)  # fmt: skip
+)
 _QWEN2_5_VL = Family(
     "an encoder of images of any size; layers that see windows, gated feed-forward parts; patches turn by row and column, cells of four are "
     "merged",
-    Names(_TOWERS, "blocks.{}.", {**_LAYER, **{f"mlp.{p}_proj": f"mlp.{p}_proj" for p in ("gate", "up", "down")}}, _QWEN2_VL.names.outer),
-    {**BIASED, "gated": True, "final_norm": False, "norm_eps": 1e-6}, (_cells(),), encoder=True, sized=True, keys=_KEYS,
-    defaults={**_SEES, "hidden_act": "silu", "hidden_size": 3584, "intermediate_size": 3420, "window_size": 112, "out_hidden_size": 3584},
-)  # fmt: skip
+    Names(
+        _TOWERS,
+        "blocks.{}.",
+        {**_LAYER, **{f"mlp.{p}_proj": f"mlp.{p}_proj" for p in ("gate", "up", "down")}},
+        _QWEN2_VL.names.outer,
+    ),
+    {**BIASED, "gated": True, "final_norm": False, "norm_eps": 1e-6},
+    (_cells(),),
+    encoder=True,
+    sized=True,
+    keys=_KEYS,
+    defaults={
+        **_SEES,
+        "hidden_act": "silu",
+        "hidden_size": 3584,
+        "intermediate_size": 3420,
+        "window_size": 112,
+        "out_hidden_size": 3584,
+    },
+)
 _QWEN3_VL = Family(
     "an encoder of images of any size; a square of positions stretched to the image, patches turn by row and column, cells of four are merged, "
     "those of some layers, too",
-    Names(_TOWERS, "blocks.{}.", {**_LAYER, "mlp.up_proj": "mlp.linear_fc1", "mlp.down_proj": "mlp.linear_fc2"},
-          {"patches": "patch_embed.proj", "places": "pos_embed",
-           **{f"{name}.{ours}": f"{stored}.{theirs}" for name, stored in (("merger", "merger"), ("deep", "deepstack_merger_list.{}"))
-              for ours, theirs in (("norm", "norm"), ("in", "linear_fc1"), ("out", "linear_fc2"))}}),
-    {**BIASED, "final_norm": False, "norm_eps": 1e-6}, (_cells(bias=True),), norm="layer", encoder=True, sized=True,
+    Names(
+        _TOWERS,
+        "blocks.{}.",
+        {**_LAYER, "mlp.up_proj": "mlp.linear_fc1", "mlp.down_proj": "mlp.linear_fc2"},
+        {
+            "patches": "patch_embed.proj",
+            "places": "pos_embed",
+            **{
+                f"{name}.{ours}": f"{stored}.{theirs}"
+                for name, stored in (("merger", "merger"), ("deep", "deepstack_merger_list.{}"))
+                for ours, theirs in (("norm", "norm"), ("in", "linear_fc1"), ("out", "linear_fc2"))
+            },
+        },
+    ),
+    {**BIASED, "final_norm": False, "norm_eps": 1e-6},
+    (_cells(bias=True),),
+    norm="layer",
+    encoder=True,
+    sized=True,
     keys=_KEYS,
-    defaults={**_SEES, "hidden_act": "gelu_pytorch_tanh", "patch_size": 16, "depth": 27, "hidden_size": 1152, "intermediate_size": 4304,
-              "num_position_embeddings": 2304, "deepstack_visual_indexes": [8, 16, 24], "out_hidden_size": 3584},
-)  # fmt: skip
+    defaults={
+        **_SEES,
+        "hidden_act": "gelu_pytorch_tanh",
+        "patch_size": 16,
+        "depth": 27,
+        "hidden_size": 1152,
+        "intermediate_size": 4304,
+        "num_position_embeddings": 2304,
+        "deepstack_visual_indexes": [8, 16, 24],
+        "out_hidden_size": 3584,
+    },
+)
 _QWEN3_5 = _QWEN3_VL.like(
     "an encoder of images of any size; a square of positions stretched to the image, patches turn by row and column, cells of four are merged",
-    defaults={"deepstack_visual_indexes": []}, fixed={"deepstack_visual_indexes": ([],)},
-)  # fmt: skip
+    defaults={"deepstack_visual_indexes": []},
+    fixed={"deepstack_visual_indexes": ([],)},
+)
 
 FAMILIES: dict[str, Family] = {
     "qwen2_vl_vision": _QWEN2_VL,

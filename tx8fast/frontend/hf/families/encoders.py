@@ -33,20 +33,40 @@ def _near(r: Reader, f: Fields) -> Fields:
 
 _BERT = Family(
     "an encoder; pooler where the checkpoint has it",
-    Names(("bert.", ""), "encoder.layer.{}.",
-          {"self_attn.q_proj": "attention.self.query", "self_attn.k_proj": "attention.self.key",
-           "self_attn.v_proj": "attention.self.value", "self_attn.o_proj": "attention.output.dense",
-           "mlp.up_proj": "intermediate.dense", "mlp.down_proj": "output.dense",
-           "attn_norm": "attention.output.LayerNorm", "mlp_norm": "output.LayerNorm"},
-          {"embed_tokens": EMBED + "word_embeddings", "positions": EMBED + "position_embeddings",
-           "token_types": EMBED + "token_type_embeddings", "embed_norm": EMBED + "LayerNorm",
-           "pooler": "pooler.dense"}),
-    {**BIASED, "post_norm": True, "final_norm": False, "positions": size("max_position_embeddings"),
-     "token_types": size("type_vocab_size"), "embedding_norm": True},
+    Names(
+        ("bert.", ""),
+        "encoder.layer.{}.",
+        {
+            "self_attn.q_proj": "attention.self.query",
+            "self_attn.k_proj": "attention.self.key",
+            "self_attn.v_proj": "attention.self.value",
+            "self_attn.o_proj": "attention.output.dense",
+            "mlp.up_proj": "intermediate.dense",
+            "mlp.down_proj": "output.dense",
+            "attn_norm": "attention.output.LayerNorm",
+            "mlp_norm": "output.LayerNorm",
+        },
+        {
+            "embed_tokens": EMBED + "word_embeddings",
+            "positions": EMBED + "position_embeddings",
+            "token_types": EMBED + "token_type_embeddings",
+            "embed_norm": EMBED + "LayerNorm",
+            "pooler": "pooler.dense",
+        },
+    ),
+    {
+        **BIASED,
+        "post_norm": True,
+        "final_norm": False,
+        "positions": size("max_position_embeddings"),
+        "token_types": size("type_vocab_size"),
+        "embedding_norm": True,
+    },
     defaults={"hidden_act": "gelu", "layer_norm_eps": 1e-12, "type_vocab_size": 2, "max_position_embeddings": 512},
     fixed={"position_embedding_type": ("absolute",), "is_decoder": (False,), "add_cross_attention": (False,)},
-    norm="layer", encoder=True,
-)  # fmt: skip
+    norm="layer",
+    encoder=True,
+)
 _ROBERTA = _BERT.like(
     "an encoder whose positions count from behind the padding token's number; pooler where the checkpoint has it",
     names=_BERT.names.at(("roberta.", ""), "encoder.layer.{}."),
@@ -55,31 +75,73 @@ _ROBERTA = _BERT.like(
 )
 _DISTILBERT = Family(
     "an encoder without kinds of tokens",
-    Names(("distilbert.", ""), "transformer.layer.{}.",
-          {**{f"self_attn.{p}_proj": f"attention.{p}_lin" for p in "qkv"}, "self_attn.o_proj": "attention.out_lin",
-           "mlp.up_proj": "ffn.lin1", "mlp.down_proj": "ffn.lin2", "attn_norm": "sa_layer_norm", "mlp_norm": "output_layer_norm"},
-          {"embed_tokens": EMBED + "word_embeddings", "positions": EMBED + "position_embeddings", "embed_norm": EMBED + "LayerNorm"}),
-    {**BIASED, "post_norm": True, "final_norm": False, "positions": size("max_position_embeddings", 512), "embedding_norm": True,
-     "norm_eps": 1e-12},
-    keys={"hidden_size": "dim", "num_attention_heads": "n_heads", "num_hidden_layers": "n_layers", "intermediate_size": "hidden_dim",
-          "hidden_act": "activation"},
+    Names(
+        ("distilbert.", ""),
+        "transformer.layer.{}.",
+        {
+            **{f"self_attn.{p}_proj": f"attention.{p}_lin" for p in "qkv"},
+            "self_attn.o_proj": "attention.out_lin",
+            "mlp.up_proj": "ffn.lin1",
+            "mlp.down_proj": "ffn.lin2",
+            "attn_norm": "sa_layer_norm",
+            "mlp_norm": "output_layer_norm",
+        },
+        {
+            "embed_tokens": EMBED + "word_embeddings",
+            "positions": EMBED + "position_embeddings",
+            "embed_norm": EMBED + "LayerNorm",
+        },
+    ),
+    {
+        **BIASED,
+        "post_norm": True,
+        "final_norm": False,
+        "positions": size("max_position_embeddings", 512),
+        "embedding_norm": True,
+        "norm_eps": 1e-12,
+    },
+    keys={
+        "hidden_size": "dim",
+        "num_attention_heads": "n_heads",
+        "num_hidden_layers": "n_layers",
+        "intermediate_size": "hidden_dim",
+        "hidden_act": "activation",
+    },
     defaults={"activation": "gelu", "dim": 768, "n_heads": 12, "n_layers": 6, "hidden_dim": 3072, "vocab_size": 30522},
-    norm="layer", encoder=True,
-)  # fmt: skip
+    norm="layer",
+    encoder=True,
+)
 _MODERNBERT = Family(
     "an encoder with rotations; layers that see their neighbours only, gated feed-forward parts, norms without biases, none in "
     "front of the first attention",
-    Names(("model.", ""), "layers.{}.",
-          {"self_attn.qkv": "attn.Wqkv", "self_attn.o_proj": "attn.Wo", "mlp.gate_up": "mlp.Wi", "mlp.down_proj": "mlp.Wo",
-           "attn_norm": "attn_norm", "mlp_norm": "mlp_norm"},
-          {"embed_tokens": EMBED + "tok_embeddings", "embed_norm": EMBED + "norm", "norm": "final_norm"}),
+    Names(
+        ("model.", ""),
+        "layers.{}.",
+        {
+            "self_attn.qkv": "attn.Wqkv",
+            "self_attn.o_proj": "attn.Wo",
+            "mlp.gate_up": "mlp.Wi",
+            "mlp.down_proj": "mlp.Wo",
+            "attn_norm": "attn_norm",
+            "mlp_norm": "mlp_norm",
+        },
+        {"embed_tokens": EMBED + "tok_embeddings", "embed_norm": EMBED + "norm", "norm": "final_norm"},
+    ),
     {"norm_bias": False, "embedding_norm": True},
-    (_near, rotation_by_window({"theta_key": "global_rope_theta", "theta": 160000.0},
-                               {"theta_key": "local_rope_theta", "theta": 10000.0}, near_raw={})),
-    keys={"layer_norm_eps": "norm_eps", "hidden_act": "hidden_activation"}, norm="layer", encoder=True,
+    (
+        _near,
+        rotation_by_window(
+            {"theta_key": "global_rope_theta", "theta": 160000.0},
+            {"theta_key": "local_rope_theta", "theta": 10000.0},
+            near_raw={},
+        ),
+    ),
+    keys={"layer_norm_eps": "norm_eps", "hidden_act": "hidden_activation"},
+    norm="layer",
+    encoder=True,
     defaults={"hidden_activation": "gelu"},
     fixed={"norm_bias": (False,), "attention_bias": (False,), "mlp_bias": (False,)},
-)  # fmt: skip
+)
 
 
 def _distances(r: Reader, f: Fields) -> Fields:
@@ -106,29 +168,52 @@ def _distances(r: Reader, f: Fields) -> Fields:
     if taps and not taps % 2:
         r.problems.append(f"key 'conv_kernel_size' is {taps}, supported: odd numbers and 0")
     biased = r.flag("position_biased_input", True)
-    return {"distances": found, "mixers": ("disentangled",) * f["layers"], "token_types": r.count("type_vocab_size", 0),
-            "taps": taps, "taps_activation": r.text("conv_act", "tanh", {n: n for n in ("tanh", "gelu", "relu")}) if taps else "tanh",
-            "positions": (r.size("max_position_embeddings", 512) or 1) if biased else 0,
-            "attention_scale": ((f["head_dim"] or 1) * (1 + len(set(kinds)))) ** -0.5}  # fmt: skip
+    return {
+        "distances": found,
+        "mixers": ("disentangled",) * f["layers"],
+        "token_types": r.count("type_vocab_size", 0),
+        "taps": taps,
+        "taps_activation": r.text("conv_act", "tanh", {n: n for n in ("tanh", "gelu", "relu")}) if taps else "tanh",
+        "positions": (r.size("max_position_embeddings", 512) or 1) if biased else 0,
+        "attention_scale": ((f["head_dim"] or 1) * (1 + len(set(kinds)))) ** -0.5,
+    }
 
 
 _DEBERTA = replace(
     _BERT.like(
         "an encoder whose scores compare contents with distances, too, in both directions; a convolution of the embeddings behind the first layer",
-        names=Names(("deberta.", ""), "encoder.layer.{}.",
-                    {**{k: v for k, v in _BERT.names.modules.items() if k[-6:-4] not in ("q_", "k_", "v_")},
-                     **{f"self_attn.{p[0]}_proj": f"attention.self.{p}_proj" for p in ("query", "key", "value")},
-                     "self_attn.o_proj": "attention.output.dense",
-                     "self_attn.pos_k_proj": "attention.self.pos_key_proj", "self_attn.pos_q_proj": "attention.self.pos_query_proj"},
-                    {k: v for k, v in _BERT.names.outer.items() if k != "pooler"}
-                    | {"distances": "encoder.rel_embeddings", "distance_norm": "encoder.LayerNorm", "taps": "encoder.conv.conv", "taps_norm": "encoder.conv.LayerNorm"}),
-        parts=(_distances,)),
+        names=Names(
+            ("deberta.", ""),
+            "encoder.layer.{}.",
+            {
+                **{k: v for k, v in _BERT.names.modules.items() if k[-6:-4] not in ("q_", "k_", "v_")},
+                **{f"self_attn.{p[0]}_proj": f"attention.self.{p}_proj" for p in ("query", "key", "value")},
+                "self_attn.o_proj": "attention.output.dense",
+                "self_attn.pos_k_proj": "attention.self.pos_key_proj",
+                "self_attn.pos_q_proj": "attention.self.pos_query_proj",
+            },
+            {k: v for k, v in _BERT.names.outer.items() if k != "pooler"}
+            | {
+                "distances": "encoder.rel_embeddings",
+                "distance_norm": "encoder.LayerNorm",
+                "taps": "encoder.conv.conv",
+                "taps_norm": "encoder.conv.LayerNorm",
+            },
+        ),
+        parts=(_distances,),
+    ),
     fields={k: v for k, v in _BERT.fields.items() if k not in ("positions", "token_types")},
-    fixed={"relative_attention": (True,), "conv_groups": (1,)}, keys={"head_dim": "attention_head_size"},
+    fixed={"relative_attention": (True,), "conv_groups": (1,)},
+    keys={"head_dim": "attention_head_size"},
     defaults={"hidden_act": "gelu", "layer_norm_eps": 1e-7, "type_vocab_size": 0, "relative_attention": False},
-)  # fmt: skip
+)
 
 FAMILIES: dict[str, Family] = {
-    "bert": _BERT, "roberta": _ROBERTA, "xlm-roberta": _ROBERTA.like("as roberta"), "camembert": _ROBERTA.like("as roberta"),
-    "distilbert": _DISTILBERT, "modernbert": _MODERNBERT, "deberta-v2": _DEBERTA,
-}  # fmt: skip
+    "bert": _BERT,
+    "roberta": _ROBERTA,
+    "xlm-roberta": _ROBERTA.like("as roberta"),
+    "camembert": _ROBERTA.like("as roberta"),
+    "distilbert": _DISTILBERT,
+    "modernbert": _MODERNBERT,
+    "deberta-v2": _DEBERTA,
+}

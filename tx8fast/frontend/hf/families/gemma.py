@@ -13,30 +13,43 @@ from tx8fast.frontend.hf.rope import rotation, rotation_by_window
 from tx8fast.frontend.hf.windows import pattern_layers
 
 _GEMMA = Family(
-    "gains stored less one, scaled embeddings", LLAMA,
-    {**biases(), "norm_offset": 1.0, "embedding_scale": lambda r, f: (f["hidden"] or 1) ** 0.5}, (rotation(),),
-    keys={"hidden_act": "hidden_activation"}, fixed={"use_bidirectional_attention": (False,)},
+    "gains stored less one, scaled embeddings",
+    LLAMA,
+    {**biases(), "norm_offset": 1.0, "embedding_scale": lambda r, f: (f["hidden"] or 1) ** 0.5},
+    (rotation(),),
+    keys={"hidden_act": "hidden_activation"},
+    fixed={"use_bidirectional_attention": (False,)},
     defaults={"head_dim": 256, "tie_word_embeddings": True, "hidden_activation": "gelu_pytorch_tanh"},
-)  # fmt: skip
+)
 _GEMMA2 = _GEMMA.like(
     "norms before and after each part, soft caps, `query_pre_attn_scalar`, every other layer with a window",
     names=SANDWICH,
     fields={
-        "attention_scale": inverse_root("query_pre_attn_scalar", 256), "windows": pattern_layers(2, key=""),
-        "attention_cap": cap("attn_logit_softcapping", 50.0), "logits_cap": cap("final_logit_softcapping", 30.0),
+        "attention_scale": inverse_root("query_pre_attn_scalar", 256),
+        "windows": pattern_layers(2, key=""),
+        "attention_cap": cap("attn_logit_softcapping", 50.0),
+        "logits_cap": cap("final_logit_softcapping", 30.0),
     },
-)  # fmt: skip
+)
 _GEMMA3 = replace(
     _GEMMA2.like(
         "window pattern with its own rotation, per-head query and key norms; of `gemma3` the text half",
         fields={
-            "windows": pattern_layers(6), "qk_norm": "head", "attention_cap": cap("attn_logit_softcapping"),
+            "windows": pattern_layers(6),
+            "qk_norm": "head",
+            "attention_cap": cap("attn_logit_softcapping"),
             "logits_cap": cap("final_logit_softcapping"),
         },
-        defaults={"num_attention_heads": 8, "num_key_value_heads": 4, "vocab_size": 262208, "hidden_size": 2304,
-                  "intermediate_size": 9216, "num_hidden_layers": 26},
+        defaults={
+            "num_attention_heads": 8,
+            "num_key_value_heads": 4,
+            "vocab_size": 262208,
+            "hidden_size": 2304,
+            "intermediate_size": 9216,
+            "num_hidden_layers": 26,
+        },
     ),
     parts=(rotation_by_window({"theta": 1e6}, {"theta_key": "rope_local_base_freq"}, near_raw={}),),
-)  # fmt: skip
+)
 
 FAMILIES: dict[str, Family] = {"gemma": _GEMMA, "gemma2": _GEMMA2, "gemma3_text": _GEMMA3}

@@ -80,19 +80,29 @@ def _layers(r: Reader, f: Fields) -> Fields:
             r.problems.append(f"num_attention_heads {f['heads']} is not a multiple of {heads} key heads")
     width = r.count("hidden_size_per_layer_input", 256)
     return {
-        "ropes": tuple(ropes), "rope_of": tuple(int(kind == _NEAR) for kind in kinds), "forms": forms, "units": units,
+        "ropes": tuple(ropes),
+        "rope_of": tuple(int(kind == _NEAR) for kind in kinds),
+        "forms": forms,
+        "units": units,
         "windows": tuple(window if kind == _NEAR else 0 for kind in kinds),
         "keys_from": tuple(-1 if i < first else lenders.get(kind, -1) for i, kind in enumerate(kinds)),
         "keys_as_values": tuple(kind == _FULL and r.flag("attention_k_eq_v") for kind in kinds),
         "side": Side(r.size("vocab_size_per_layer_input", 262144) or 1, width) if width else None,
-    }  # fmt: skip
+    }
 
 
 def _experts(r: Reader, f: Fields) -> Fields:
     if not r.flag("enable_moe_block"):
         return {}
-    return routed("num_experts", "moe_intermediate_size", top_k="top_k_experts", normalise=True, router_norm=True, expert_scale=True,
-                  beside=True)(r, f)  # fmt: skip
+    return routed(
+        "num_experts",
+        "moe_intermediate_size",
+        top_k="top_k_experts",
+        normalise=True,
+        router_norm=True,
+        expert_scale=True,
+        beside=True,
+    )(r, f)
 
 
 def _gemma3n(r: Reader, f: Fields) -> Fields:
@@ -126,50 +136,110 @@ def _gemma3n(r: Reader, f: Fields) -> Fields:
     from statistics import NormalDist  # loads fractions and decimals, which no other family needs
 
     return {
-        "windows": tuple(window if kind == _NEAR else 0 for kind in kinds), "units": tuple(units), "intermediate": max(units),
+        "windows": tuple(window if kind == _NEAR else 0 for kind in kinds),
+        "units": tuple(units),
+        "intermediate": max(units),
         "sparsity": tuple(NormalDist().inv_cdf(v) if v else 0.0 for v in shares),
         "keys_from": tuple(-1 if i < first else lenders.get(kind, -1) for i, kind in enumerate(kinds)),
-        "streams": r.size("altup_num_inputs", 4) or 1, "laurel": r.size("laurel_rank", 64) or 1,
-        "side": Side(r.size("vocab_size_per_layer_input", 262144) or 1, r.size("hidden_size_per_layer_input", 256) or 1),
-    }  # fmt: skip
+        "streams": r.size("altup_num_inputs", 4) or 1,
+        "laurel": r.size("laurel_rank", 64) or 1,
+        "side": Side(
+            r.size("vocab_size_per_layer_input", 262144) or 1, r.size("hidden_size_per_layer_input", 256) or 1
+        ),
+    }
 
 
-_SIDE_NAMES = {"side_tokens": "embed_tokens_per_layer", "side_proj": "per_layer_model_projection",
-               "side_proj_norm": "per_layer_projection_norm"}  # fmt: skip
+_SIDE_NAMES = {
+    "side_tokens": "embed_tokens_per_layer",
+    "side_proj": "per_layer_model_projection",
+    "side_proj_norm": "per_layer_projection_norm",
+}
 FAMILIES: dict[str, Family] = {
     "gemma3n_text": Family(
         "several streams of which a layer computes one and predicts and corrects the others, a second residual of low rank, rows of a second "
         "embedding in every layer, keys of earlier layers in the last ones, values normalised, sparse gates; of `gemma3n` the text half",
-        SANDWICH.but(also={"altup.router": "altup.modality_router", "altup.predict": "altup.prediction_coefs",
-                           "altup.correct": "altup.correction_coefs", "altup.norm": "altup.router_norm",
-                           "altup.scale": "altup.correct_output_scale"},
-                     laurel_down="laurel.linear_left", laurel_up="laurel.linear_right", laurel_norm="laurel.post_laurel_norm",
-                     side_gate="per_layer_input_gate", side_out="per_layer_projection", side_norm="post_per_layer_input_norm",
-                     outer={**_SIDE_NAMES, "streams": "altup_projections", "unstreams": "altup_unembed_projections"}),
-        {**biases(), "qk_norm": "head", "value_norm": True, "attention_scale": 1.0,
-         "embedding_scale": lambda r, f: (f["hidden"] or 1) ** 0.5, "logits_cap": cap("final_logit_softcapping", 30.0)},
+        SANDWICH.but(
+            also={
+                "altup.router": "altup.modality_router",
+                "altup.predict": "altup.prediction_coefs",
+                "altup.correct": "altup.correction_coefs",
+                "altup.norm": "altup.router_norm",
+                "altup.scale": "altup.correct_output_scale",
+            },
+            laurel_down="laurel.linear_left",
+            laurel_up="laurel.linear_right",
+            laurel_norm="laurel.post_laurel_norm",
+            side_gate="per_layer_input_gate",
+            side_out="per_layer_projection",
+            side_norm="post_per_layer_input_norm",
+            outer={**_SIDE_NAMES, "streams": "altup_projections", "unstreams": "altup_unembed_projections"},
+        ),
+        {
+            **biases(),
+            "qk_norm": "head",
+            "value_norm": True,
+            "attention_scale": 1.0,
+            "embedding_scale": lambda r, f: (f["hidden"] or 1) ** 0.5,
+            "logits_cap": cap("final_logit_softcapping", 30.0),
+        },
         (_gemma3n, rotation_by_window({"theta": 1e6}, {"theta_key": "rope_local_base_freq"}, near_raw={})),
         # hidden units are one number or one per layer, which `_gemma3n` reads
-        keys={"hidden_act": "hidden_activation", "intermediate_size": "units of the layer"}, inner=8,
+        keys={"hidden_act": "hidden_activation", "intermediate_size": "units of the layer"},
+        inner=8,
         fixed={"altup_active_idx": (0,), "altup_correct_scale": (True,)},
-        defaults={"head_dim": 256, "tie_word_embeddings": True, "hidden_activation": "gelu_pytorch_tanh", "num_key_value_heads": 2,
-                  "num_attention_heads": 8, "hidden_size": 2048, "num_hidden_layers": 35, "vocab_size": 262400},
+        defaults={
+            "head_dim": 256,
+            "tie_word_embeddings": True,
+            "hidden_activation": "gelu_pytorch_tanh",
+            "num_key_value_heads": 2,
+            "num_attention_heads": 8,
+            "hidden_size": 2048,
+            "num_hidden_layers": 35,
+            "vocab_size": 262400,
+        },
     ),
     "gemma4_text": Family(
         "heads of other sizes in layers that see everything, keys that serve as values, keys of earlier layers in the last ones, values "
         "normalised, rows of a second embedding in every layer, experts beside the feed-forward part; of `gemma4` the text half",
-        SANDWICH.but(side_gate="per_layer_input_gate", side_out="per_layer_projection", side_norm="post_per_layer_input_norm",
-                     factor="layer_scalar", router="router.proj", router_scale="router.scale", expert_scale="router.per_expert_scale",
-                     mlp_own_norm="post_feedforward_layernorm_1", experts_norm="pre_feedforward_layernorm_2",
-                     experts_post_norm="post_feedforward_layernorm_2",
-                     outer=_SIDE_NAMES).stacked(
-            gate_proj=Stack("experts.gate_up_proj", ("e", "2i", "h"), 0), up_proj=Stack("experts.gate_up_proj", ("e", "2i", "h"), 1),
-            down_proj=Stack("experts.down_proj", ("e", "h", "i"))),
-        {**biases(), "qk_norm": "head", "value_norm": True, "layer_factor": True, "attention_scale": 1.0,
-         "embedding_scale": lambda r, f: (f["hidden"] or 1) ** 0.5, "logits_cap": cap("final_logit_softcapping")},
-        (_layers, _experts), keys={"hidden_act": "hidden_activation"},
+        SANDWICH.but(
+            side_gate="per_layer_input_gate",
+            side_out="per_layer_projection",
+            side_norm="post_per_layer_input_norm",
+            factor="layer_scalar",
+            router="router.proj",
+            router_scale="router.scale",
+            expert_scale="router.per_expert_scale",
+            mlp_own_norm="post_feedforward_layernorm_1",
+            experts_norm="pre_feedforward_layernorm_2",
+            experts_post_norm="post_feedforward_layernorm_2",
+            outer=_SIDE_NAMES,
+        ).stacked(
+            gate_proj=Stack("experts.gate_up_proj", ("e", "2i", "h"), 0),
+            up_proj=Stack("experts.gate_up_proj", ("e", "2i", "h"), 1),
+            down_proj=Stack("experts.down_proj", ("e", "h", "i")),
+        ),
+        {
+            **biases(),
+            "qk_norm": "head",
+            "value_norm": True,
+            "layer_factor": True,
+            "attention_scale": 1.0,
+            "embedding_scale": lambda r, f: (f["hidden"] or 1) ** 0.5,
+            "logits_cap": cap("final_logit_softcapping"),
+        },
+        (_layers, _experts),
+        keys={"hidden_act": "hidden_activation"},
         fixed={"use_bidirectional_attention": ("vision",)},
-        defaults={"head_dim": 256, "tie_word_embeddings": True, "hidden_activation": "gelu_pytorch_tanh", "num_key_value_heads": 4,
-                  "num_attention_heads": 8, "hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 30, "vocab_size": 262144},
+        defaults={
+            "head_dim": 256,
+            "tie_word_embeddings": True,
+            "hidden_activation": "gelu_pytorch_tanh",
+            "num_key_value_heads": 4,
+            "num_attention_heads": 8,
+            "hidden_size": 2304,
+            "intermediate_size": 9216,
+            "num_hidden_layers": 30,
+            "vocab_size": 262144,
+        },
     ),
-}  # fmt: skip
+}

@@ -13,9 +13,15 @@ from tx8fast.frontend.hf.reader import Reader
 from tx8fast.frontend.hf.rope import rotation
 
 _ALL_BIASED = {"gated": False, "qkv_bias": True, "out_bias": True, "mlp_bias": True}
-_GPT_KEYS = {"hidden_size": "n_embd", "num_attention_heads": "n_head", "num_hidden_layers": "n_layer",
-             "intermediate_size": "n_inner", "hidden_act": "activation_function",
-             "layer_norm_eps": "layer_norm_epsilon", "max_position_embeddings": "n_positions"}  # fmt: skip
+_GPT_KEYS = {
+    "hidden_size": "n_embd",
+    "num_attention_heads": "n_head",
+    "num_hidden_layers": "n_layer",
+    "intermediate_size": "n_inner",
+    "hidden_act": "activation_function",
+    "layer_norm_eps": "layer_norm_epsilon",
+    "max_position_embeddings": "n_positions",
+}
 
 
 def _unscaled(r: Reader, f: Fields) -> float:
@@ -25,38 +31,75 @@ def _unscaled(r: Reader, f: Fields) -> float:
 def _opt(r: Reader, f: Fields) -> Fields:
     before = r.flag("do_layer_norm_before")
     width = r.size("word_embed_proj_dim", f["hidden"])
-    return {"post_norm": not before, "final_norm": before and not r.flag("_remove_final_layer_norm"),
-            "embedding_width": 0 if width == f["hidden"] else width}  # fmt: skip
+    return {
+        "post_norm": not before,
+        "final_norm": before and not r.flag("_remove_final_layer_norm"),
+        "embedding_width": 0 if width == f["hidden"] else width,
+    }
 
 
 _GPT2 = Family(
-    "learned positions, `[in, out]` matrices", GPT,
+    "learned positions, `[in, out]` matrices",
+    GPT,
     {**_ALL_BIASED, "flipped": True, "attention_scale": _unscaled, "positions": size("max_position_embeddings", 1024)},
-    keys=_GPT_KEYS, norm="layer", inner=4,
-    defaults={"n_embd": 768, "n_head": 12, "n_layer": 12, "vocab_size": 50257, "tie_word_embeddings": True,
-              "activation_function": "gelu_new", "n_positions": 1024},
+    keys=_GPT_KEYS,
+    norm="layer",
+    inner=4,
+    defaults={
+        "n_embd": 768,
+        "n_head": 12,
+        "n_layer": 12,
+        "vocab_size": 50257,
+        "tie_word_embeddings": True,
+        "activation_function": "gelu_new",
+        "n_positions": 1024,
+    },
     fixed={"add_cross_attention": (False,), "scale_attn_by_inverse_layer_idx": (False,)},
-)  # fmt: skip
+)
 _NEOX = Family(
-    "parallel or serial residual, rotation of a part of each head, query-key-value interleaved per head", NEOX,
+    "parallel or serial residual, rotation of a part of each head, query-key-value interleaved per head",
+    NEOX,
     {**biases(), "gated": False, "mlp_bias": True, "fused": "groups", "parallel": flag("use_parallel_residual")},
-    (rotation(part=0.25),), keys={"rope_theta": "rotary_emb_base", "partial_rotary_factor": "rotary_pct"}, norm="layer",
+    (rotation(part=0.25),),
+    keys={"rope_theta": "rotary_emb_base", "partial_rotary_factor": "rotary_pct"},
+    norm="layer",
     defaults={"hidden_act": "gelu", "attention_bias": True, "use_parallel_residual": True},
-)  # fmt: skip
+)
 _BIAS: dict[str, Any] = biases("enable_bias", mlp_bias=flag("enable_bias"))
 _OPT = Family(
     "learned positions from row 2, norms before or after, projected embeddings",
-    Names(("model.decoder.", "decoder."), "layers.{}.",
-          {**ATTENTION, "self_attn.o_proj": "self_attn.out_proj", "mlp.up_proj": "fc1", "mlp.down_proj": "fc2",
-           "attn_norm": "self_attn_layer_norm", "mlp_norm": "final_layer_norm"},
-          {"embed_tokens": "embed_tokens", "positions": "embed_positions", "norm": "final_layer_norm",
-           "project_in": "project_in", "project_out": "project_out", "lm_head": "^lm_head"}),
-    {**_BIAS, "gated": False, "positions": size("max_position_embeddings", 2048), "position_offset": 2}, (_opt,),
-    keys={"intermediate_size": "ffn_dim", "hidden_act": "activation_function"}, norm="layer",
-    defaults={"activation_function": "relu", "tie_word_embeddings": True, "do_layer_norm_before": True,
-              "enable_bias": True},
+    Names(
+        ("model.decoder.", "decoder."),
+        "layers.{}.",
+        {
+            **ATTENTION,
+            "self_attn.o_proj": "self_attn.out_proj",
+            "mlp.up_proj": "fc1",
+            "mlp.down_proj": "fc2",
+            "attn_norm": "self_attn_layer_norm",
+            "mlp_norm": "final_layer_norm",
+        },
+        {
+            "embed_tokens": "embed_tokens",
+            "positions": "embed_positions",
+            "norm": "final_layer_norm",
+            "project_in": "project_in",
+            "project_out": "project_out",
+            "lm_head": "^lm_head",
+        },
+    ),
+    {**_BIAS, "gated": False, "positions": size("max_position_embeddings", 2048), "position_offset": 2},
+    (_opt,),
+    keys={"intermediate_size": "ffn_dim", "hidden_act": "activation_function"},
+    norm="layer",
+    defaults={
+        "activation_function": "relu",
+        "tie_word_embeddings": True,
+        "do_layer_norm_before": True,
+        "enable_bias": True,
+    },
     fixed={"layer_norm_elementwise_affine": (True,)},
-)  # fmt: skip
+)
 
 _BIGCODE = _GPT2.like(
     "learned positions, one key head for all queries or one each",
@@ -71,9 +114,22 @@ _BIGCODE = _GPT2.like(
 
 def _neo_windows(r: Reader, f: Fields) -> tuple[int, ...]:
     window = r.size("window_size", 256) or 0
-    types = r.get("attention_types", [[["global", "local"], f["layers"] // 2]], "a list of [kinds, times]",
-                  lambda v: type(v) is list and all(type(p) is list and len(p) == 2 and type(p[0]) is list
-                                                    and type(p[1]) is int and 0 <= p[1] <= f["layers"] for p in v))  # fmt: skip
+    types = r.get(
+        "attention_types",
+        [[["global", "local"], f["layers"] // 2]],
+        "a list of [kinds, times]",
+        lambda v: (
+            type(v) is list
+            and all(
+                type(p) is list
+                and len(p) == 2
+                and type(p[0]) is list
+                and type(p[1]) is int
+                and 0 <= p[1] <= f["layers"]
+                for p in v
+            )
+        ),
+    )
     kinds = [kind for names, times in types or [] for _ in range(times) for kind in names]
     if len(kinds) != f["layers"] or not set(kinds) <= {"global", "local"}:
         r.problems.append(f"key 'attention_types' does not name global or local for each of {f['layers']} layers")
@@ -83,23 +139,52 @@ def _neo_windows(r: Reader, f: Fields) -> tuple[int, ...]:
 
 _NEO = Family(
     "learned positions, every other layer with a window, unscaled scores",
-    GPT.but("self_attn.qkv", also={f"self_attn.{p}_proj": f"attn.attention.{p}_proj" for p in "qkv"},
-            self_attn__o_proj="attn.attention.out_proj"),
-    {"gated": False, "out_bias": True, "mlp_bias": True, "attention_scale": 1.0, "windows": _neo_windows,
-     "positions": size("max_position_embeddings", 2048)},
-    keys={"num_attention_heads": "num_heads", "num_hidden_layers": "num_layers", "hidden_act": "activation_function",
-          "layer_norm_eps": "layer_norm_epsilon"}, norm="layer", inner=4,
+    GPT.but(
+        "self_attn.qkv",
+        also={f"self_attn.{p}_proj": f"attn.attention.{p}_proj" for p in "qkv"},
+        self_attn__o_proj="attn.attention.out_proj",
+    ),
+    {
+        "gated": False,
+        "out_bias": True,
+        "mlp_bias": True,
+        "attention_scale": 1.0,
+        "windows": _neo_windows,
+        "positions": size("max_position_embeddings", 2048),
+    },
+    keys={
+        "num_attention_heads": "num_heads",
+        "num_hidden_layers": "num_layers",
+        "hidden_act": "activation_function",
+        "layer_norm_eps": "layer_norm_epsilon",
+    },
+    norm="layer",
+    inner=4,
     defaults={"activation_function": "gelu_new", "tie_word_embeddings": True},
-)  # fmt: skip
+)
 _GPTJ = Family(
     "parallel parts behind one norm, rotation of pairs in the first `rotary_dim` lanes, bias of the logits",
-    GPT.but("self_attn.qkv", "mlp_norm", also={f"self_attn.{p}_proj": f"attn.{p}_proj" for p in "qkv"},
-            self_attn__o_proj="attn.out_proj", mlp__up_proj="mlp.fc_in", mlp__down_proj="mlp.fc_out"),
+    GPT.but(
+        "self_attn.qkv",
+        "mlp_norm",
+        also={f"self_attn.{p}_proj": f"attn.{p}_proj" for p in "qkv"},
+        self_attn__o_proj="attn.out_proj",
+        mlp__up_proj="mlp.fc_in",
+        mlp__down_proj="mlp.fc_out",
+    ),
     {"gated": False, "mlp_bias": True, "head_bias": True, "parallel": True, "one_norm": True},
-    (rotation("interleaved", width=size("rotary_dim", 64)),), keys=_GPT_KEYS, norm="layer", inner=4,
+    (rotation("interleaved", width=size("rotary_dim", 64)),),
+    keys=_GPT_KEYS,
+    norm="layer",
+    inner=4,
     defaults={"activation_function": "gelu_new"},
-)  # fmt: skip
+)
 
 FAMILIES: dict[str, Family] = {
-    "gpt2": _GPT2, "gpt_neox": _NEOX, "opt": _OPT, "gpt_bigcode": _BIGCODE, "gpt_neo": _NEO, "gptj": _GPTJ,
-}  # fmt: skip
+    "gpt2": _GPT2,
+    "gpt_neox": _NEOX,
+    "opt": _OPT,
+    "gpt_bigcode": _BIGCODE,
+    "gpt_neo": _NEO,
+    "gptj": _GPTJ,
+}

@@ -1,4 +1,4 @@
-"""Decoders with layers that keep a state instead of a cache: state-space scans and short convolutions, alone or beside attention.
+"""Decoders with state-space scans in place of attention or beside it.
 
 May import: frontend.hf. Must not: know the IR or weights.
 """
@@ -10,12 +10,11 @@ from typing import Any
 
 from tx8fast.frontend.hf.families.experts import FAMILIES as EXPERTS
 from tx8fast.frontend.hf.families.names import LLAMA, OUTER
-from tx8fast.frontend.hf.family import Family, Fields, Names, Part, biases, flag, size
+from tx8fast.frontend.hf.family import Family, Fields, Names, Part, biases, flag
 from tx8fast.frontend.hf.reader import Reader, positive
 from tx8fast.frontend.hf.rope import rotation
-from tx8fast.frontend.hf.routing import routed, spaced
 from tx8fast.frontend.hf.spec import Shared
-from tx8fast.frontend.hf.states import Delta, Scan, ShortConv
+from tx8fast.frontend.hf.states import Scan
 
 _KINDS = {
     "mamba": "scan",
@@ -26,9 +25,18 @@ _KINDS = {
 }
 
 
-def _scan(heads: str = "mamba_n_heads", width: str = "mamba_d_head", state: str = "mamba_d_state", groups: str = "mamba_n_groups",
-          taps: str = "mamba_d_conv", chunk: str = "mamba_chunk_size", conv_bias: str = "mamba_conv_bias", bias: str = "mamba_proj_bias",
-          inner: str = "mamba_expand", **more: Any) -> Part:  # fmt: skip
+def _scan(
+    heads: str = "mamba_n_heads",
+    width: str = "mamba_d_head",
+    state: str = "mamba_d_state",
+    groups: str = "mamba_n_groups",
+    taps: str = "mamba_d_conv",
+    chunk: str = "mamba_chunk_size",
+    conv_bias: str = "mamba_conv_bias",
+    bias: str = "mamba_proj_bias",
+    inner: str = "mamba_expand",
+    **more: Any,
+) -> Part:
     """Read a scan; the arguments name its keys. `inner`: that of its width per column of the model; `more`: fields of `Scan`."""
 
     def read(r: Reader, f: Fields) -> Fields:
@@ -41,9 +49,18 @@ def _scan(heads: str = "mamba_n_heads", width: str = "mamba_d_head", state: str 
         if number % shared:
             r.problems.append(f"{heads} {number} is not a multiple of {groups} {shared}")
         fields: Fields = {k: v(r, f) if callable(v) else v for k, v in more.items()}
-        found = Scan(number, lanes, r.size(state, 128) or 1, shared, r.size(taps, 4) or 1, r.size(chunk, 256) or 1,
-                     conv_bias=r.flag(conv_bias, True), bias=r.flag(bias), limits=_limits(r),
-                     **{"norm_groups": shared, **fields})  # fmt: skip
+        found = Scan(
+            number,
+            lanes,
+            r.size(state, 128) or 1,
+            shared,
+            r.size(taps, 4) or 1,
+            r.size(chunk, 256) or 1,
+            conv_bias=r.flag(conv_bias, True),
+            bias=r.flag(bias),
+            limits=_limits(r),
+            **{"norm_groups": shared, **fields},
+        )
         return {"keepers": (found,)}
 
     return read
@@ -57,8 +74,14 @@ def _limits(r: Reader) -> tuple[float, float]:
 
 def _two(value: Any) -> bool:
     """Newer files spell infinity as an object."""
-    return type(value) is list and len(value) == 2 and all(
-        isinstance(v, int | float) or (isinstance(v, dict) and v.get("__float__") in ("Infinity", "-Infinity")) for v in value)  # fmt: skip
+    return (
+        type(value) is list
+        and len(value) == 2
+        and all(
+            isinstance(v, int | float) or (isinstance(v, dict) and v.get("__float__") in ("Infinity", "-Infinity"))
+            for v in value
+        )
+    )
 
 
 def _layers(key: str, names: dict[str, str], default: str) -> Part:
@@ -84,34 +107,6 @@ def _attention_at(key: str) -> Part:
     return read
 
 
-# ------------------------------------------------------------ LFM2
-
-
-def _lfm2(r: Reader, f: Fields) -> Fields:
-    """Hidden units as the library derives them, and which layers are convolutions."""
-    units = r.size("block_ff_dim", f["intermediate"]) or 1
-    if r.flag("block_auto_adjust_ff_dim", True):
-        step = r.size("block_multiple_of", 256) or 1
-        units = step * -(-int((r.number("block_ffn_dim_multiplier", 1.0) or 1) * int(2 * units / 3)) // step)
-    kinds = r.layer_list("layer_types", f["layers"], {"full_attention": "attention", "conv": "conv"})
-    if kinds is None:
-        at = r.get("full_attn_idxs", list(range(f["layers"])), "a list of layer numbers",
-                   lambda v: type(v) is list and all(type(i) is int for i in v)) or []  # fmt: skip
-        kinds = ["attention" if i in at else "conv" for i in range(f["layers"])]
-    tied = r.flag("tie_embedding", r.flag("tie_word_embeddings", True))
-    return {"intermediate": units, "mixers": tuple(kinds), "tied": tied,
-            "keepers": (ShortConv(r.size("conv_L_cache", 3) or 1, r.flag("conv_bias")),)}  # fmt: skip
-
-
-_LFM2 = Family(
-    "short convolutions between two gates, attention in some layers, per-head query and key norms",
-    LLAMA.but(self_attn__o_proj="self_attn.out_proj", self_attn__q_norm="self_attn.q_layernorm", self_attn__k_norm="self_attn.k_layernorm",
-              conv="conv", mlp__gate_proj="feed_forward.w1", mlp__up_proj="feed_forward.w3", mlp__down_proj="feed_forward.w2",
-              attn_norm="operator_norm", mlp_norm="ffn_norm", outer={"norm": "embedding_norm"}),
-    {"qk_norm": "head"}, (rotation(theta=1e6), _lfm2), keys={"rms_norm_eps": "norm_eps"},
-    defaults={"norm_eps": 1e-5, "num_key_value_heads": 8, "intermediate_size": 12288},
-)  # fmt: skip
-
 # ------------------------------------------------------------ Mamba 2 alone and beside attention
 
 
@@ -121,22 +116,45 @@ def _bare(r: Reader, f: Fields) -> Fields:
 
 _MAMBA2 = Family(
     "state-space layers in chunks, no feed-forward parts, residual stream in f32",
-    Names(("backbone.",), "layers.{}.", {"scan": "mixer", "attn_norm": "norm"},
-          {"embed_tokens": "embeddings", "norm": "norm_f", "lm_head": "^lm_head"}),
+    Names(
+        ("backbone.",),
+        "layers.{}.",
+        {"scan": "mixer", "attn_norm": "norm"},
+        {"embed_tokens": "embeddings", "norm": "norm_f", "lm_head": "^lm_head"},
+    ),
     {"wide_residual": flag("residual_in_fp32", True)},
-    (_scan("num_heads", "head_dim", "state_size", "n_groups", "conv_kernel", "chunk_size", "use_conv_bias", "use_bias"), _bare),
-    keys={"num_attention_heads": "num_heads", "rms_norm_eps": "layer_norm_epsilon"}, inner=2,
-    defaults={"layer_norm_epsilon": 1e-5, "num_heads": 128, "head_dim": 64, "n_groups": 8, "hidden_size": 4096, "num_hidden_layers": 64},
+    (
+        _scan(
+            "num_heads", "head_dim", "state_size", "n_groups", "conv_kernel", "chunk_size", "use_conv_bias", "use_bias"
+        ),
+        _bare,
+    ),
+    keys={"num_attention_heads": "num_heads", "rms_norm_eps": "layer_norm_epsilon"},
+    inner=2,
+    defaults={
+        "layer_norm_epsilon": 1e-5,
+        "num_heads": 128,
+        "head_dim": 64,
+        "n_groups": 8,
+        "hidden_size": 4096,
+        "num_hidden_layers": 64,
+    },
     fixed={"hidden_act": ("silu",), "rms_norm": (True,)},
-)  # fmt: skip
+)
 _SCAN_NAMES = LLAMA.but(scan="mamba")
-_FED = _SCAN_NAMES.but(also={f"mlp.{p}_proj": f"feed_forward.{p}_proj" for p in ("gate", "up", "down")}, mlp_norm="pre_ff_layernorm",
-                       outer={"norm": "final_layernorm"})  # fmt: skip
+_FED = _SCAN_NAMES.but(
+    also={f"mlp.{p}_proj": f"feed_forward.{p}_proj" for p in ("gate", "up", "down")},
+    mlp_norm="pre_ff_layernorm",
+    outer={"norm": "final_layernorm"},
+)
 _BAMBA = Family(
-    "state-space layers, attention with rotation of half of each head in some", _FED, {**biases(), "mlp_bias": flag("mlp_bias")},
+    "state-space layers, attention with rotation of half of each head in some",
+    _FED,
+    {**biases(), "mlp_bias": flag("mlp_bias")},
     (rotation(part=0.5), _scan(), _attention_at("attn_layer_indices")),
-    defaults={"rms_norm_eps": 1e-5, "num_key_value_heads": 8}, fixed={"hidden_act": ("silu",)},
-)  # fmt: skip
+    defaults={"rms_norm_eps": 1e-5, "num_key_value_heads": 8},
+    fixed={"hidden_act": ("silu",)},
+)
 
 
 def _granite(r: Reader, f: Fields) -> Fields:
@@ -156,11 +174,16 @@ _GRANITE = EXPERTS["granitemoe"].like("")
 _GRANITE_HYBRID = replace(
     _GRANITE.like(
         "the multipliers of granite, state-space layers, attention without rotation in some, routed experts and a shared one",
-        names=_GRANITE.names.but(scan="mamba", mlp__gate_up="shared_mlp.input_linear", mlp__down_proj="shared_mlp.output_linear",
-                                 shared__gate_up="shared_mlp.input_linear", shared__down="shared_mlp.output_linear"),
+        names=_GRANITE.names.but(
+            scan="mamba",
+            mlp__gate_up="shared_mlp.input_linear",
+            mlp__down_proj="shared_mlp.output_linear",
+            shared__gate_up="shared_mlp.input_linear",
+            shared__down="shared_mlp.output_linear",
+        ),
     ),
     parts=(rotation(), _scan(), _layers("layer_types", _KINDS, "scan"), _granite_experts, _granite),
-)  # fmt: skip
+)
 
 
 def _multipliers(r: Reader, f: Fields) -> Fields:
@@ -172,14 +195,25 @@ def _multipliers(r: Reader, f: Fields) -> Fields:
     gate, down = r.get("mlp_multipliers", [1.0, 1.0], "two numbers", lambda v: _numbers(v, 2)) or [1.0, 1.0]
     parts = r.get("ssm_multipliers", [1.0] * 5, "five numbers", lambda v: _numbers(v, 5)) or [1.0] * 5
     places = {
-        "self_attn.q_proj": of["attention_in"], "self_attn.k_proj": of["attention_in"] * of["key"],
-        "self_attn.v_proj": of["attention_in"], "self_attn.o_proj": of["attention_out"], "scan.out_proj": of["ssm_out"],
-        "scan.gate_proj": of["ssm_in"] * parts[0], "scan.values": of["ssm_in"] * parts[1], "scan.written": of["ssm_in"] * parts[2],
-        "scan.read": of["ssm_in"] * parts[3], "scan.step_proj": of["ssm_in"] * parts[4], "mlp.gate_proj": gate, "mlp.down_proj": down,
-    }  # fmt: skip
-    return {"multipliers": tuple((k, v) for k, v in places.items() if v != 1.0), "mixers": ("attention+scan",) * f["layers"],
-            "logits_divisor": 1.0 / (r.number("lm_head_multiplier", 1.0) or 1.0),
-            "embedding_scale": r.number("embedding_multiplier", 1.0) or 1.0}  # fmt: skip
+        "self_attn.q_proj": of["attention_in"],
+        "self_attn.k_proj": of["attention_in"] * of["key"],
+        "self_attn.v_proj": of["attention_in"],
+        "self_attn.o_proj": of["attention_out"],
+        "scan.out_proj": of["ssm_out"],
+        "scan.gate_proj": of["ssm_in"] * parts[0],
+        "scan.values": of["ssm_in"] * parts[1],
+        "scan.written": of["ssm_in"] * parts[2],
+        "scan.read": of["ssm_in"] * parts[3],
+        "scan.step_proj": of["ssm_in"] * parts[4],
+        "mlp.gate_proj": gate,
+        "mlp.down_proj": down,
+    }
+    return {
+        "multipliers": tuple((k, v) for k, v in places.items() if v != 1.0),
+        "mixers": ("attention+scan",) * f["layers"],
+        "logits_divisor": 1.0 / (r.number("lm_head_multiplier", 1.0) or 1.0),
+        "embedding_scale": r.number("embedding_multiplier", 1.0) or 1.0,
+    }
 
 
 def _numbers(value: Any, count: int) -> bool:
@@ -187,14 +221,29 @@ def _numbers(value: Any, count: int) -> bool:
 
 
 _FALCON_H1 = Family(
-    "attention and a state-space scan side by side in every layer, multipliers of what the matrices give", _FED, {},
+    "attention and a state-space scan side by side in every layer, multipliers of what the matrices give",
+    _FED,
+    {},
     (rotation(), _scan(norm=flag("mamba_rms_norm"), norm_first=flag("mamba_norm_before_gate", True)), _multipliers),
     defaults={"rms_norm_eps": 1e-5, "num_key_value_heads": 8},
-    fixed={"hidden_act": ("silu",), "attention_bias": (False,), "mlp_bias": (False,), "projectors_bias": (False,),
-           "mamba_proj_bias": (False,)},
-)  # fmt: skip
-_PATTERN = {"M": "scan", "*": "attention", "-": "none", "linear_attention": "scan", "mamba": "scan", "full_attention": "attention",
-            "attention": "attention", "mlp": "none"}  # fmt: skip
+    fixed={
+        "hidden_act": ("silu",),
+        "attention_bias": (False,),
+        "mlp_bias": (False,),
+        "projectors_bias": (False,),
+        "mamba_proj_bias": (False,),
+    },
+)
+_PATTERN = {
+    "M": "scan",
+    "*": "attention",
+    "-": "none",
+    "linear_attention": "scan",
+    "mamba": "scan",
+    "full_attention": "attention",
+    "attention": "attention",
+    "mlp": "none",
+}
 
 
 def _nemotron(r: Reader, f: Fields) -> Fields:
@@ -209,23 +258,47 @@ def _nemotron(r: Reader, f: Fields) -> Fields:
         )
         kinds = ["none"] * layers
     plain = tuple(kind == "none" for kind in kinds)
-    return {"mixers": tuple(kinds), "fed": plain, "unnormed": tuple(f"{i}.attn_norm" for i, fed in enumerate(plain) if fed),
-            "rope_of": (-1,) * layers}  # fmt: skip
+    return {
+        "mixers": tuple(kinds),
+        "fed": plain,
+        "unnormed": tuple(f"{i}.attn_norm" for i, fed in enumerate(plain) if fed),
+        "rope_of": (-1,) * layers,
+    }
 
 
 _NEMOTRON_H = Family(
     "layers of one kind each: state-space, attention without rotation, or a feed-forward part with squared relu",
-    Names(("backbone.", "model."), "layers.{}.",
-          {**{f"self_attn.{p}_proj": f"mixer.{p}_proj" for p in "qkvo"}, "scan": "mixer", "mlp.up_proj": "mixer.up_proj",
-           "mlp.down_proj": "mixer.down_proj", "attn_norm": "norm", "mlp_norm": "norm"},
-          {**OUTER, "embed_tokens": "embeddings", "norm": "norm_f"}),
+    Names(
+        ("backbone.", "model."),
+        "layers.{}.",
+        {
+            **{f"self_attn.{p}_proj": f"mixer.{p}_proj" for p in "qkvo"},
+            "scan": "mixer",
+            "mlp.up_proj": "mixer.up_proj",
+            "mlp.down_proj": "mixer.down_proj",
+            "attn_norm": "norm",
+            "mlp_norm": "norm",
+        },
+        {**OUTER, "embed_tokens": "embeddings", "norm": "norm_f"},
+    ),
     {**biases(), "mlp_bias": flag("mlp_bias"), "gated": False, "wide_residual": flag("residual_in_fp32")},
-    (_scan("mamba_num_heads", "mamba_head_dim", "ssm_state_size", "n_groups", "conv_kernel", "chunk_size", "use_conv_bias"), _nemotron),
+    (
+        _scan(
+            "mamba_num_heads",
+            "mamba_head_dim",
+            "ssm_state_size",
+            "n_groups",
+            "conv_kernel",
+            "chunk_size",
+            "use_conv_bias",
+        ),
+        _nemotron,
+    ),
     keys={"rms_norm_eps": "layer_norm_epsilon", "hidden_act": "mlp_hidden_act"},
     aliases={"attention_head_dim": "head_dim", "mamba_n_groups": "n_groups", "mamba_d_conv": "conv_kernel"},
     defaults={"mlp_hidden_act": "relu2", "layer_norm_epsilon": 1e-5, "head_dim": 128, "num_key_value_heads": 8},
     fixed={"mamba_hidden_act": ("silu",), "use_bias": (False,)},
-)  # fmt: skip
+)
 
 
 def _zamba2(r: Reader, f: Fields) -> Fields:
@@ -245,86 +318,66 @@ def _zamba2(r: Reader, f: Fields) -> Fields:
     if inner % heads:
         r.problems.append(f"mamba_expand times hidden_size {inner} is not a multiple of n_mamba_heads {heads}")
     groups = r.size("mamba_ngroups", 1) or 1
-    found = Scan(heads, inner // heads, r.size("mamba_d_state", 64) or 1, groups, r.size("mamba_d_conv", 4) or 1, r.size("chunk_size", 256) or 1,
-                 limits=(r.number("time_step_min", 0.001) or 0.0, float("inf")), norm_groups=groups)  # fmt: skip
+    found = Scan(
+        heads,
+        inner // heads,
+        r.size("mamba_d_state", 64) or 1,
+        groups,
+        r.size("mamba_d_conv", 4) or 1,
+        r.size("chunk_size", 256) or 1,
+        limits=(r.number("time_step_min", 0.001) or 0.0, float("inf")),
+        norm_groups=groups,
+    )
     fields = rotation(width=lambda r, f: lanes)(r, f) if r.flag("use_mem_rope") else {"rope_of": (-1,) * layers}
-    shared = Shared(lender, tuple(number.get(i, -1) for i in range(layers)), r.size("adapter_rank", 128) or 1,
-                    r.flag("use_shared_attention_adapter"))  # fmt: skip
-    return {**fields, "keepers": (found,), "fed": (False,) * layers, "head_dim": lanes, "attention_scale": (lanes / 2) ** -0.5,
-            "mixers": tuple("shared+scan" if kind else "scan" for kind in kinds), "shared": shared}  # fmt: skip
+    shared = Shared(
+        lender,
+        tuple(number.get(i, -1) for i in range(layers)),
+        r.size("adapter_rank", 128) or 1,
+        r.flag("use_shared_attention_adapter"),
+    )
+    return {
+        **fields,
+        "keepers": (found,),
+        "fed": (False,) * layers,
+        "head_dim": lanes,
+        "attention_scale": (lanes / 2) ** -0.5,
+        "mixers": tuple("shared+scan" if kind else "scan" for kind in kinds),
+        "shared": shared,
+    }
 
 
 _ZAMBA2 = Family(
     "state-space layers, in front of some of them one of a few transformer layers that these places share, with residuals of low rank of their "
     "own",
-    Names(("model.",), "layers.{}.", {"scan": "mamba", "attn_norm": "input_layernorm", "behind.scan": "mamba_decoder.mamba",
-                                      "behind.attn_norm": "mamba_decoder.input_layernorm"}, {**OUTER, "norm": "final_layernorm"}),
-    {}, (_zamba2,), keys={"head_dim": "width of a head"}, inner=4,
+    Names(
+        ("model.",),
+        "layers.{}.",
+        {
+            "scan": "mamba",
+            "attn_norm": "input_layernorm",
+            "behind.scan": "mamba_decoder.mamba",
+            "behind.attn_norm": "mamba_decoder.input_layernorm",
+        },
+        {**OUTER, "norm": "final_layernorm"},
+    ),
+    {},
+    (_zamba2,),
+    keys={"head_dim": "width of a head"},
+    inner=4,
     defaults={"rms_norm_eps": 1e-5, "hidden_act": "gelu", "tie_word_embeddings": True},
-    fixed={"add_bias_linear": (False,), "use_conv_bias": (True,), "rms_norm_eps": (1e-5,), "use_long_context": (False,)},
-)  # fmt: skip
-
-# ------------------------------------------------------------ gated delta networks
-
-
-def _delta(r: Reader, f: Fields) -> Fields:
-    keys, values = r.size("linear_num_key_heads", 16) or 1, r.size("linear_num_value_heads", 32) or 1
-    if values % keys:
-        r.problems.append(f"linear_num_value_heads {values} is not a multiple of linear_num_key_heads {keys}")
-    found = Delta(keys, values, r.size("linear_key_head_dim", 128) or 1, r.size("linear_value_head_dim", 128) or 1,
-                  r.size("linear_conv_kernel_dim", 4) or 1)  # fmt: skip
-    kinds = r.layer_list("layer_types", f["layers"], {"linear_attention": "delta", "full_attention": "attention"})
-    every = r.size("full_attention_interval", 4) or 4
-    return {
-        "keepers": (found,),
-        "mixers": tuple(kinds or ("attention" if (i + 1) % every == 0 else "delta" for i in range(f["layers"]))),
-    }
-
-
-_QWEN_MOE = EXPERTS["qwen2_moe"]
-_DELTA_DEFAULTS = {"head_dim": 256, "num_key_value_heads": 2}
-_QWEN3_NEXT = Family(
-    "gated delta networks, gated attention with rotation of a quarter of each head in every fourth layer, gains stored less one, "
-    "routed experts and a shared one behind a gate",
-    _QWEN_MOE.names.but(delta="linear_attn", delta__fused="linear_attn"),
-    {**biases(), "qk_norm": "head", "norm_offset": 1.0, "attention_gate": True},
-    (rotation(part=0.25), _delta,
-     routed("num_experts", "moe_intermediate_size", sparse=spaced("decoder_sparse_step"),
-            normalise=flag("norm_topk_prob", True), shared=size("shared_expert_intermediate_size", 512), shared_gate=True)),
-    defaults={**_DELTA_DEFAULTS, "num_experts": 512, "num_experts_per_tok": 10, "moe_intermediate_size": 512},
-    aliases={"num_local_experts": "num_experts"}, fixed={"hidden_act": ("silu",)},
-)  # fmt: skip
-_QWEN3_5 = Family(
-    "gated delta networks, gated attention with rotation of a quarter of each head in every fourth layer, gains stored less one",
-    LLAMA.but(delta="linear_attn"), {**biases(), "qk_norm": "head", "norm_offset": 1.0, "attention_gate": True},
-    (rotation(part=0.25), _delta), defaults={**_DELTA_DEFAULTS, "num_key_value_heads": 4}, fixed={"hidden_act": ("silu",)},
-)  # fmt: skip
-_QWEN3_5_MOE = _QWEN3_5.like(
-    "a qwen3_5_text with routed experts and a shared one behind a gate", names=_QWEN_MOE.names.but(delta="linear_attn"),
-    parts=(routed("num_experts", "moe_intermediate_size", normalise=True, shared=size("shared_expert_intermediate_size", 512),
-                  shared_gate=True),),
-    defaults={"num_key_value_heads": 2, "num_experts": 256, "num_experts_per_tok": 8, "moe_intermediate_size": 512,
-              "intermediate_size": 512},
-)  # fmt: skip
-
-
-def _lfm2_moe(r: Reader, f: Fields) -> Fields:
-    dense = r.count("num_dense_layers", 2)
-    part = routed("num_experts", "moe_intermediate_size", scores="sigmoid", normalise=flag("norm_topk_prob", True), floor=1e-6,
-                  scale=r.number("routed_scaling_factor", 1.0), correction=flag("use_expert_bias", True),
-                  sparse=lambda r, f: tuple(i >= dense for i in range(f["layers"])))  # fmt: skip
-    return part(r, f)
-
-
-_LFM2_MOE = _LFM2.like(
-    "an lfm2 with routed experts: sigmoid scores with a correction bias",
-    names=_LFM2.names.but(router="feed_forward.gate", experts="feed_forward.experts.", gate_proj="w1", up_proj="w3", down_proj="w2",
-                          correction="feed_forward.expert_bias"),
-    parts=(_lfm2_moe,), defaults={"block_auto_adjust_ff_dim": False, "num_experts": 32, "num_experts_per_tok": 4},
-)  # fmt: skip
+    fixed={
+        "add_bias_linear": (False,),
+        "use_conv_bias": (True,),
+        "rms_norm_eps": (1e-5,),
+        "use_long_context": (False,),
+    },
+)
 
 FAMILIES: dict[str, Family] = {
-    "lfm2": _LFM2, "mamba2": _MAMBA2, "bamba": _BAMBA, "granitemoehybrid": _GRANITE_HYBRID, "falcon_h1": _FALCON_H1,
-    "nemotron_h": _NEMOTRON_H, "zamba2": _ZAMBA2, "qwen3_next": _QWEN3_NEXT, "qwen3_5_text": _QWEN3_5,
-    "qwen3_5_moe_text": _QWEN3_5_MOE, "lfm2_moe": _LFM2_MOE,
-}  # fmt: skip
+    "mamba2": _MAMBA2,
+    "bamba": _BAMBA,
+    "granitemoehybrid": _GRANITE_HYBRID,
+    "falcon_h1": _FALCON_H1,
+    "nemotron_h": _NEMOTRON_H,
+    "zamba2": _ZAMBA2,
+}

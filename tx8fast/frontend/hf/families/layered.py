@@ -14,13 +14,26 @@ _COHERE = Family(
     "layer norms without biases, one for both parts, which are parallel; rotation of pairs, scaled logits, query and key norms "
     "with gains per head",
     LLAMA.but("mlp_norm"),
-    {**biases(), "norm_bias": False, "parallel": True, "one_norm": True, "logits_divisor": inverse("logit_scale", 0.0625),
-     "qk_norm": when("use_qk_norm", "heads")},
-    (rotation("interleaved"),), norm="layer", defaults={"tie_word_embeddings": True},
-)  # fmt: skip
+    {
+        **biases(),
+        "norm_bias": False,
+        "parallel": True,
+        "one_norm": True,
+        "logits_divisor": inverse("logit_scale", 0.0625),
+        "qk_norm": when("use_qk_norm", "heads"),
+    },
+    (rotation("interleaved"),),
+    norm="layer",
+    defaults={"tie_word_embeddings": True},
+)
 #: attention and feed-forward part as in GPT-NeoX, the rest as in llama
-_DENSE = LLAMA.but("mlp.gate_proj", self_attn__o_proj="self_attn.dense", self_attn__q_norm="self_attn.q_layernorm",
-                   self_attn__k_norm="self_attn.k_layernorm", outer={"norm": "final_layernorm"})  # fmt: skip
+_DENSE = LLAMA.but(
+    "mlp.gate_proj",
+    self_attn__o_proj="self_attn.dense",
+    self_attn__q_norm="self_attn.q_layernorm",
+    self_attn__k_norm="self_attn.k_layernorm",
+    outer={"norm": "final_layernorm"},
+)
 _BIASED = {"gated": False, "qkv_bias": True, "out_bias": True, "mlp_bias": True}
 _QK_NORM = {"qk_norm": when("qk_layernorm", "head"), "qk_norm_bias": True}
 

@@ -51,35 +51,80 @@ def _falcon(r: Reader, f: Fields) -> Fields:
 
 _BLOOM = Family(
     "scores that lean by a slope per head, a norm of the embeddings, query-key-value interleaved per head",
-    NEOX.but(self_attn__qkv="self_attention.query_key_value", self_attn__o_proj="self_attention.dense",
-             outer={"embed_tokens": "word_embeddings", "embed_norm": "word_embeddings_layernorm", "norm": "ln_f",
-                    "lm_head": "^lm_head"}).at(("transformer.", ""), "h.{}."),
-    {"gated": False, "qkv_bias": True, "out_bias": True, "mlp_bias": True, "fused": "groups", "embedding_norm": True,
-     "alibi": _bloom},
+    NEOX.but(
+        self_attn__qkv="self_attention.query_key_value",
+        self_attn__o_proj="self_attention.dense",
+        outer={
+            "embed_tokens": "word_embeddings",
+            "embed_norm": "word_embeddings_layernorm",
+            "norm": "ln_f",
+            "lm_head": "^lm_head",
+        },
+    ).at(("transformer.", ""), "h.{}."),
+    {
+        "gated": False,
+        "qkv_bias": True,
+        "out_bias": True,
+        "mlp_bias": True,
+        "fused": "groups",
+        "embedding_norm": True,
+        "alibi": _bloom,
+    },
     keys={"num_hidden_layers": "n_layer", "num_attention_heads": "n_head", "layer_norm_eps": "layer_norm_epsilon"},
     aliases={"n_embed": "hidden_size", "num_attention_heads": "n_head", "num_hidden_layers": "n_layer"},
-    fixed={"apply_residual_connection_post_layernorm": (False,)}, norm="layer", inner=4,
+    fixed={"apply_residual_connection_post_layernorm": (False,)},
+    norm="layer",
+    inner=4,
     defaults={"hidden_act": "gelu_pytorch_tanh", "tie_word_embeddings": True},
-)  # fmt: skip
+)
 _FALCON = Family(
-    "one key head or groups, parallel parts behind one norm or two, rotation or slopes", _BLOOM.names,
-    {**biases("bias"), "mlp_bias": flag("bias"), "gated": False, "fused": "groups"}, (_falcon,),
+    "one key head or groups, parallel parts behind one norm or two, rotation or slopes",
+    _BLOOM.names,
+    {**biases("bias"), "mlp_bias": flag("bias"), "gated": False, "fused": "groups"},
+    (_falcon,),
     keys={"intermediate_size": "ffn_hidden_size", "hidden_act": "activation", "layer_norm_eps": "layer_norm_epsilon"},
     aliases={"n_head": "num_attention_heads", "n_layer": "num_hidden_layers", "n_head_kv": "num_kv_heads"},
-    norm="layer", inner=4, defaults={"activation": "gelu", "tie_word_embeddings": True},
-)  # fmt: skip
+    norm="layer",
+    inner=4,
+    defaults={"activation": "gelu", "tie_word_embeddings": True},
+)
 _MPT = Family(
     "scores that lean by a slope per head, no biases, clipped queries, keys and values",
-    GPT.but(self_attn__qkv="attn.Wqkv", self_attn__o_proj="attn.out_proj", mlp__up_proj="ffn.up_proj",
-            mlp__down_proj="ffn.down_proj", attn_norm="norm_1", mlp_norm="norm_2",
-            outer={"norm": "norm_f"}).at(("transformer.", ""), "blocks.{}."),
-    {"gated": False, "norm_bias": False, "alibi": _mpt, "qkv_clip": number("clip_qkv", 0.0),
-     "attention_scale": lambda r, f: r.number("softmax_scale", f["attention_scale"])},
-    keys={"hidden_size": "d_model", "num_attention_heads": "n_heads", "num_hidden_layers": "n_layers",
-          "layer_norm_eps": "layer_norm_epsilon"}, sections=("attn_config",), norm="layer", inner=4,
-    fixed={"alibi": (True,), "no_bias": (True,), "qk_ln": (False,), "prefix_lm": (False,), "expansion_ratio": (4,), "logit_scale": (),
-           "attn_type": ("multihead_attention",)},
+    GPT.but(
+        self_attn__qkv="attn.Wqkv",
+        self_attn__o_proj="attn.out_proj",
+        mlp__up_proj="ffn.up_proj",
+        mlp__down_proj="ffn.down_proj",
+        attn_norm="norm_1",
+        mlp_norm="norm_2",
+        outer={"norm": "norm_f"},
+    ).at(("transformer.", ""), "blocks.{}."),
+    {
+        "gated": False,
+        "norm_bias": False,
+        "alibi": _mpt,
+        "qkv_clip": number("clip_qkv", 0.0),
+        "attention_scale": lambda r, f: r.number("softmax_scale", f["attention_scale"]),
+    },
+    keys={
+        "hidden_size": "d_model",
+        "num_attention_heads": "n_heads",
+        "num_hidden_layers": "n_layers",
+        "layer_norm_eps": "layer_norm_epsilon",
+    },
+    sections=("attn_config",),
+    norm="layer",
+    inner=4,
+    fixed={
+        "alibi": (True,),
+        "no_bias": (True,),
+        "qk_ln": (False,),
+        "prefix_lm": (False,),
+        "expansion_ratio": (4,),
+        "logit_scale": (),
+        "attn_type": ("multihead_attention",),
+    },
     defaults={"hidden_act": "gelu", "tie_word_embeddings": True},
-)  # fmt: skip
+)
 
 FAMILIES: dict[str, Family] = {"bloom": _BLOOM, "falcon": _FALCON, "mpt": _MPT}

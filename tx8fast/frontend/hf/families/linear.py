@@ -26,18 +26,23 @@ def _minimax(r: Reader, f: Fields) -> Fields:
     kinds = r.layer_list("layer_types", layers, {"linear_attention": "lightning", "full_attention": "attention"})
     found = Lightning(f["heads"], f["head_dim"] or 1, r.size("block_size", 256) or 1, layers)
     attention, others, fed = (_factors(part)(r, f) for part in ("full_attn", "linear_attn", "mlp"))
-    return {"mixers": tuple(kinds or ("lightning" if i % 2 else "attention" for i in range(layers))), "keepers": (found,),
-            "stream": Stream(attention, others, fed)}  # fmt: skip
+    return {
+        "mixers": tuple(kinds or ("lightning" if i % 2 else "attention" for i in range(layers))),
+        "keepers": (found,),
+        "stream": Stream(attention, others, fed),
+    }
 
 
 _MINIMAX = Family(
     "attention without a softmax that decays at a fixed pace in most layers, the stream between the parts is what their norms give, weighed; "
     "routed experts",
-    BLOCK_SPARSE.but(lightning="self_attn"), {"windows": lambda r, f: (window_of(r),) * f["layers"]},
+    BLOCK_SPARSE.but(lightning="self_attn"),
+    {"windows": lambda r, f: (window_of(r),) * f["layers"]},
     (rotation(theta=1e6), _minimax, routed("num_local_experts", normalise=True)),
     defaults={"rms_norm_eps": 1e-5, "num_key_value_heads": 8, "num_local_experts": 8, "num_experts_per_tok": 2},
-    aliases={"num_experts": "num_local_experts"}, fixed={"hidden_act": ("silu",)},
-)  # fmt: skip
+    aliases={"num_experts": "num_local_experts"},
+    fixed={"hidden_act": ("silu",)},
+)
 
 
 def _numbered(r: Reader, section: dict[str, Any], layers: int) -> tuple[str, ...] | None:
@@ -57,15 +62,27 @@ def _numbered(r: Reader, section: dict[str, Any], layers: int) -> tuple[str, ...
 def _kimi(r: Reader, f: Fields) -> Fields:
     layers, raw = f["layers"], r.raw.get("linear_attn_config") or {}
     section = raw if isinstance(raw, dict) else {}
-    inner = Reader({"linear_head_dim": section.get("head_dim"), "linear_num_heads": section.get("num_heads"),
-                    "linear_conv_kernel_dim": section.get("short_conv_kernel_size")})  # fmt: skip
-    found = ChannelDelta(*(inner.size(key, r.size(key, default)) or 1 for key, default in (
-        ("linear_num_heads", 32), ("linear_head_dim", 128), ("linear_conv_kernel_dim", 4))))  # fmt: skip
+    inner = Reader(
+        {
+            "linear_head_dim": section.get("head_dim"),
+            "linear_num_heads": section.get("num_heads"),
+            "linear_conv_kernel_dim": section.get("short_conv_kernel_size"),
+        }
+    )
+    found = ChannelDelta(
+        *(
+            inner.size(key, r.size(key, default)) or 1
+            for key, default in (("linear_num_heads", 32), ("linear_head_dim", 128), ("linear_conv_kernel_dim", 4))
+        )
+    )
     r.problems += inner.problems
     kinds = r.layer_list("layer_types", layers, {"linear_attention": "channel_delta", "full_attention": "attention"})
     mixers = tuple(kinds) if kinds else _numbered(r, section, layers)
-    return {"keepers": (found,), "rope_of": (-1,) * layers,
-            "mixers": mixers or tuple("attention" if i and i % 4 == 0 else "channel_delta" for i in range(layers))}  # fmt: skip
+    return {
+        "keepers": (found,),
+        "rope_of": (-1,) * layers,
+        "mixers": mixers or tuple("attention" if i and i % 4 == 0 else "channel_delta" for i in range(layers)),
+    }
 
 
 def _kimi_sparse(r: Reader, f: Fields) -> Fields:
@@ -75,19 +92,59 @@ def _kimi_sparse(r: Reader, f: Fields) -> Fields:
 
 _KIMI_LINEAR = Family(
     "delta networks whose state decays row by row, latent attention without rotation in some layers, experts routed as in deepseek_v3",
-    LATENT.but(router="block_sparse_moe.gate", experts="block_sparse_moe.experts.", gate_proj="w1", up_proj="w3", down_proj="w2",
-               shared="block_sparse_moe.shared_experts.", channel_delta="self_attn",
-               also={k: v for k, v in ATTENTION.items() if k.endswith("_proj")}),
+    LATENT.but(
+        router="block_sparse_moe.gate",
+        experts="block_sparse_moe.experts.",
+        gate_proj="w1",
+        up_proj="w3",
+        down_proj="w2",
+        shared="block_sparse_moe.shared_experts.",
+        channel_delta="self_attn",
+        also={k: v for k, v in ATTENTION.items() if k.endswith("_proj")},
+    ),
     {"qkv_bias": flag("attention_bias"), "out_bias": flag("attention_bias")},
-    (latent_attention("half"), _kimi,
-     grouped(1, scores="sigmoid", group_score="top2", normalise=flag("norm_topk_prob", True), correction=True, floor=1e-20), _kimi_sparse),
+    (
+        latent_attention("half"),
+        _kimi,
+        grouped(
+            1,
+            scores="sigmoid",
+            group_score="top2",
+            normalise=flag("norm_topk_prob", True),
+            correction=True,
+            floor=1e-20,
+        ),
+        _kimi_sparse,
+    ),
     keys={"max_position_embeddings": "model_max_length"},
-    defaults={"rms_norm_eps": 1e-5, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
-              "n_routed_experts": 256, "num_experts_per_tok": 8, "n_shared_experts": 1, "first_k_dense_replace": 1,
-              "routed_scaling_factor": 2.446, "n_group": 1, "topk_group": 1},
-    aliases={"num_experts": "n_routed_experts", "num_local_experts": "n_routed_experts", "num_experts_per_token": "num_experts_per_tok",
-             "num_shared_experts": "n_shared_experts", "num_expert_group": "n_group", "moe_renormalize": "norm_topk_prob"},
-    fixed={"moe_router_activation_func": ("sigmoid",), "mla_use_nope": (True,), "hidden_act": ("silu",), "num_nextn_predict_layers": (0,)},
-)  # fmt: skip
+    defaults={
+        "rms_norm_eps": 1e-5,
+        "kv_lora_rank": 512,
+        "qk_nope_head_dim": 128,
+        "qk_rope_head_dim": 64,
+        "v_head_dim": 128,
+        "n_routed_experts": 256,
+        "num_experts_per_tok": 8,
+        "n_shared_experts": 1,
+        "first_k_dense_replace": 1,
+        "routed_scaling_factor": 2.446,
+        "n_group": 1,
+        "topk_group": 1,
+    },
+    aliases={
+        "num_experts": "n_routed_experts",
+        "num_local_experts": "n_routed_experts",
+        "num_experts_per_token": "num_experts_per_tok",
+        "num_shared_experts": "n_shared_experts",
+        "num_expert_group": "n_group",
+        "moe_renormalize": "norm_topk_prob",
+    },
+    fixed={
+        "moe_router_activation_func": ("sigmoid",),
+        "mla_use_nope": (True,),
+        "hidden_act": ("silu",),
+        "num_nextn_predict_layers": (0,),
+    },
+)
 
 FAMILIES: dict[str, Family] = {"minimax": _MINIMAX, "kimi_linear": _KIMI_LINEAR}

@@ -14,18 +14,32 @@ from tx8fast.frontend.hf.windows import all_layers, chosen_layers, pattern_layer
 
 _LLAMA = Family(
     "grouped queries, biases of attention and feed-forward part",
-    LLAMA, {**biases(), "mlp_bias": flag("mlp_bias")}, (rotation(),), pairs_lanes=True,
-)  # fmt: skip
+    LLAMA,
+    {**biases(), "mlp_bias": flag("mlp_bias")},
+    (rotation(),),
+    pairs_lanes=True,
+)
 _PLAIN = Family("grouped queries", LLAMA, {}, (rotation(),))
-_QWEN2_VL = _PLAIN.like("a qwen2 whose rotation has places of images, of which text uses one", defaults={"rope_theta": 1e6},
-                        fields={"qkv_bias": True, "windows": chosen_layers()})  # fmt: skip
-_OLMO2 = Family("norms after each part only, query and key norm over the whole projection", AFTER,
-                {**biases(), "qk_norm": "full"}, (rotation(),), defaults={"rms_norm_eps": 1e-5})  # fmt: skip
+_QWEN2_VL = _PLAIN.like(
+    "a qwen2 whose rotation has places of images, of which text uses one",
+    defaults={"rope_theta": 1e6},
+    fields={"qkv_bias": True, "windows": chosen_layers()},
+)
+_OLMO2 = Family(
+    "norms after each part only, query and key norm over the whole projection",
+    AFTER,
+    {**biases(), "qk_norm": "full"},
+    (rotation(),),
+    defaults={"rms_norm_eps": 1e-5},
+)
 
 _GLM = Family(
-    "rotation of pairs in half of each head, fused gate-up matrices", FUSED_MLP, {"qkv_bias": flag("attention_bias")},
-    (rotation("interleaved", part=0.5),), defaults={"rms_norm_eps": 1.5625e-07, "head_dim": 128},
-)  # fmt: skip
+    "rotation of pairs in half of each head, fused gate-up matrices",
+    FUSED_MLP,
+    {"qkv_bias": flag("attention_bias")},
+    (rotation("interleaved", part=0.5),),
+    defaults={"rms_norm_eps": 1.5625e-07, "head_dim": 128},
+)
 
 
 def _growing(r: Reader, f: Fields) -> Fields:
@@ -35,20 +49,32 @@ def _growing(r: Reader, f: Fields) -> Fields:
     if factor is None:
         return {}
     if not all(isinstance(v, int | float) and v > 0 for v in (step, factor)):
-        r.problems.append(f"llama_4_scaling_beta {factor!r} with original_max_position_embeddings {step!r}, "
-                          "required: two numbers > 0")  # fmt: skip
+        r.problems.append(
+            f"llama_4_scaling_beta {factor!r} with original_max_position_embeddings {step!r}, required: two numbers > 0"
+        )
         return {}
     return {"growth": Growth(float(step or 1), float(factor), first=0.0, turned=True)}
 
 
 def _text_alone(r: Reader, f: Fields) -> Fields:
     """Layers that attend to images are passed by where there are none; the embedding has rows for marks of images behind the words."""
-    crossing = r.get("cross_attention_layers", [3, 8, 13, 18, 23, 28, 33, 38], "a list of layer numbers",
-                     lambda v: type(v) is list and all(type(i) is int for i in v)) or []  # fmt: skip
+    crossing = (
+        r.get(
+            "cross_attention_layers",
+            [3, 8, 13, 18, 23, 28, 33, 38],
+            "a list of layer numbers",
+            lambda v: type(v) is list and all(type(i) is int for i in v),
+        )
+        or []
+    )
     stored = tuple(i for i in range(f["layers"]) if i not in crossing)
     many = len(stored)
-    return {"layers": many, "stored_layers": stored, "spare_rows": 8,
-            **{k: f[k][:many] for k in ("windows", "sparse", "rope_of")}}  # fmt: skip
+    return {
+        "layers": many,
+        "stored_layers": stored,
+        "spare_rows": 8,
+        **{k: f[k][:many] for k in ("windows", "sparse", "rope_of")},
+    }
 
 
 FAMILIES: dict[str, Family] = {

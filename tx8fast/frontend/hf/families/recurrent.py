@@ -16,15 +16,31 @@ from tx8fast.frontend.hf.routing import routed
 from tx8fast.frontend.hf.states import Lru, Selective, TimeMix
 
 
-def _selective(inner: Read, state: str = "state_size", taps: str = "conv_kernel", rank: str = "time_step_rank",
-               conv_bias: str = "use_conv_bias", bias: str = "use_bias", norms: str = "", eps: str = "") -> Part:  # fmt: skip
+def _selective(
+    inner: Read,
+    state: str = "state_size",
+    taps: str = "conv_kernel",
+    rank: str = "time_step_rank",
+    conv_bias: str = "use_conv_bias",
+    bias: str = "use_bias",
+    norms: str = "",
+    eps: str = "",
+) -> Part:
     """Read a selective scan; the arguments name its keys. `inner` reads its channels; `eps`: key of that of its `norms`."""
 
     def read(r: Reader, f: Fields) -> Fields:
         width = f["hidden"] or 1
         lanes = -(-width // 16) if r.value(rank, "auto") == "auto" else r.size(rank) or 1
-        found = Selective(inner(r, f) or 1, r.size(state, 16) or 1, lanes, r.size(taps, 4) or 1, r.flag(conv_bias, True), r.flag(bias),
-                          norms, (r.number(eps, 1e-6) or 0.0) if eps else 0.0)  # fmt: skip
+        found = Selective(
+            inner(r, f) or 1,
+            r.size(state, 16) or 1,
+            lanes,
+            r.size(taps, 4) or 1,
+            r.flag(conv_bias, True),
+            r.flag(bias),
+            norms,
+            (r.number(eps, 1e-6) or 0.0) if eps else 0.0,
+        )
         return {"keepers": (found,)}
 
     return read
@@ -40,17 +56,30 @@ def _bare(r: Reader, f: Fields) -> Fields:
 
 _MAMBA = Family(
     "state-space layers whose channels decay at rates of their own, no feed-forward parts, residual stream in f32",
-    Names(("backbone.",), "layers.{}.", {"selective": "mixer", "attn_norm": "norm"},
-          {"embed_tokens": "embeddings", "norm": "norm_f", "lm_head": "^lm_head"}),
-    {"wide_residual": flag("residual_in_fp32", True)}, (_selective(_expanded), _bare),
-    keys={"rms_norm_eps": "layer_norm_epsilon"}, inner=2, fixed={"hidden_act": ("silu",)},
-    defaults={"layer_norm_epsilon": 1e-5, "num_attention_heads": 1, "tie_word_embeddings": True, "num_hidden_layers": 32, "hidden_size": 768},
+    Names(
+        ("backbone.",),
+        "layers.{}.",
+        {"selective": "mixer", "attn_norm": "norm"},
+        {"embed_tokens": "embeddings", "norm": "norm_f", "lm_head": "^lm_head"},
+    ),
+    {"wide_residual": flag("residual_in_fp32", True)},
+    (_selective(_expanded), _bare),
+    keys={"rms_norm_eps": "layer_norm_epsilon"},
+    inner=2,
+    fixed={"hidden_act": ("silu",)},
+    defaults={
+        "layer_norm_epsilon": 1e-5,
+        "num_attention_heads": 1,
+        "tie_word_embeddings": True,
+        "num_hidden_layers": 32,
+        "hidden_size": 768,
+    },
     aliases={"d_model": "hidden_size", "n_layer": "num_hidden_layers"},
-)  # fmt: skip
+)
 _FALCON_MAMBA = replace(
     _MAMBA.like("a mamba with norms of the time step and of what is written and read"),
     parts=(_selective(_expanded, norms="plain", eps="mixer_rms_eps"), _bare),
-)  # fmt: skip
+)
 
 
 def _jamba(r: Reader, f: Fields) -> Fields:
@@ -68,15 +97,35 @@ def _jamba_sparse(r: Reader, f: Fields) -> tuple[bool, ...]:
 _JAMBA = Family(
     "selective state-space layers with norms of the time step and of what is written and read, attention without rotation in some, "
     "routed experts in some",
-    LLAMA.but(also={f"mlp.{p}_proj": f"feed_forward.{p}_proj" for p in ("gate", "up", "down")}, mlp_norm="pre_ff_layernorm",
-              selective="mamba", router="feed_forward.router", experts="feed_forward.experts.", gate_proj="gate_proj",
-              up_proj="up_proj", down_proj="down_proj", outer={"norm": "final_layernorm"}),
-    {}, (_selective(lambda r, f: (r.size("mamba_expand", 2) or 1) * (f["hidden"] or 1), "mamba_d_state", "mamba_d_conv", "mamba_dt_rank",
-                    "mamba_conv_bias", "mamba_proj_bias", norms="gain"),
-         _jamba, routed("num_experts", sparse=_jamba_sparse)),
-    defaults={"num_key_value_heads": 8, "num_experts": 16, "num_experts_per_tok": 2}, aliases={"num_local_experts": "num_experts"},
+    LLAMA.but(
+        also={f"mlp.{p}_proj": f"feed_forward.{p}_proj" for p in ("gate", "up", "down")},
+        mlp_norm="pre_ff_layernorm",
+        selective="mamba",
+        router="feed_forward.router",
+        experts="feed_forward.experts.",
+        gate_proj="gate_proj",
+        up_proj="up_proj",
+        down_proj="down_proj",
+        outer={"norm": "final_layernorm"},
+    ),
+    {},
+    (
+        _selective(
+            lambda r, f: (r.size("mamba_expand", 2) or 1) * (f["hidden"] or 1),
+            "mamba_d_state",
+            "mamba_d_conv",
+            "mamba_dt_rank",
+            "mamba_conv_bias",
+            "mamba_proj_bias",
+            norms="gain",
+        ),
+        _jamba,
+        routed("num_experts", sparse=_jamba_sparse),
+    ),
+    defaults={"num_key_value_heads": 8, "num_experts": 16, "num_experts_per_tok": 2},
+    aliases={"num_local_experts": "num_experts"},
     fixed={"hidden_act": ("silu",), "sliding_window": (None,)},
-)  # fmt: skip
+)
 
 
 def _half(value: float) -> float:
@@ -88,8 +137,12 @@ def _half(value: float) -> float:
 def _griffin(r: Reader, f: Fields) -> Fields:
     """The kinds of layers are a pattern that repeats."""
     kinds = {"recurrent": "lru", "attention": "attention"}
-    pattern = r.get("block_types", ["recurrent", "recurrent", "attention"], "a list of 'recurrent' and 'attention'",
-                    lambda v: type(v) is list and bool(v) and all(type(k) is str and k in kinds for k in v)) or ["attention"]  # fmt: skip
+    pattern = r.get(
+        "block_types",
+        ["recurrent", "recurrent", "attention"],
+        "a list of 'recurrent' and 'attention'",
+        lambda v: type(v) is list and bool(v) and all(type(k) is str and k in kinds for k in v),
+    ) or ["attention"]
     mixers = tuple(kinds[pattern[i % len(pattern)]] for i in range(f["layers"]))
     width = r.size("lru_width", f["hidden"]) or 1
     if width % f["heads"]:
@@ -98,21 +151,39 @@ def _griffin(r: Reader, f: Fields) -> Fields:
     if units % 2:
         r.problems.append(f"intermediate_size {units} is odd; it counts gates and units")
     window = r.size("attention_window_size", 2048) or 0
-    return {"mixers": mixers, "keepers": (Lru(width, f["heads"], r.size("conv1d_width", 4) or 1),), "intermediate": units // 2 or 1,
-            "windows": tuple(window if kind == "attention" else 0 for kind in mixers),
-            "embedding_scale": _half((f["hidden"] or 1) ** 0.5)}  # fmt: skip
+    return {
+        "mixers": mixers,
+        "keepers": (Lru(width, f["heads"], r.size("conv1d_width", 4) or 1),),
+        "intermediate": units // 2 or 1,
+        "windows": tuple(window if kind == "attention" else 0 for kind in mixers),
+        "embedding_scale": _half((f["hidden"] or 1) ** 0.5),
+    }
 
 
 _RECURRENT_GEMMA = Family(
     "gated recurrent units behind a convolution, attention with a window and rotation of half of each head in every third layer, gains stored "
     "less one, scaled embeddings, soft cap of the logits",
-    LLAMA.but(also={**{f"self_attn.{p}_proj": f"temporal_block.{p}_proj" for p in "qkvo"},
-                    **{f"mlp.{p}_proj": f"mlp_block.{p}_proj" for p in ("gate", "up", "down")}},
-              lru="temporal_block", attn_norm="temporal_pre_norm", mlp_norm="channel_pre_norm", outer={"norm": "final_norm"}),
-    {"qkv_bias": flag("attention_bias"), "out_bias": True, "mlp_bias": True, "norm_offset": 1.0, "logits_cap": cap("logits_soft_cap", 30.0)},
-    (rotation(part=0.5), _griffin), keys={"hidden_act": "hidden_activation"},
+    LLAMA.but(
+        also={
+            **{f"self_attn.{p}_proj": f"temporal_block.{p}_proj" for p in "qkvo"},
+            **{f"mlp.{p}_proj": f"mlp_block.{p}_proj" for p in ("gate", "up", "down")},
+        },
+        lru="temporal_block",
+        attn_norm="temporal_pre_norm",
+        mlp_norm="channel_pre_norm",
+        outer={"norm": "final_norm"},
+    ),
+    {
+        "qkv_bias": flag("attention_bias"),
+        "out_bias": True,
+        "mlp_bias": True,
+        "norm_offset": 1.0,
+        "logits_cap": cap("logits_soft_cap", 30.0),
+    },
+    (rotation(part=0.5), _griffin),
+    keys={"hidden_act": "hidden_activation"},
     defaults={"hidden_activation": "gelu_pytorch_tanh", "tie_word_embeddings": True, "intermediate_size": 7680},
-)  # fmt: skip
+)
 
 
 def _halved(r: Reader, f: Fields) -> int:
@@ -123,15 +194,29 @@ def _halved(r: Reader, f: Fields) -> int:
 
 _RWKV = Family(
     "averages over time in place of attention, gates and feed-forward parts that see the token before, too; a norm of the embeddings",
-    Names(("rwkv.",), "blocks.{}.", {"time_mix": "attention", "channel_mix": "feed_forward", "attn_norm": "ln1", "mlp_norm": "ln2"},
-          {"embed_tokens": "embeddings", "embed_norm": "blocks.0.pre_ln", "norm": "ln_out", "lm_head": "^head"}),
+    Names(
+        ("rwkv.",),
+        "blocks.{}.",
+        {"time_mix": "attention", "channel_mix": "feed_forward", "attn_norm": "ln1", "mlp_norm": "ln2"},
+        {"embed_tokens": "embeddings", "embed_norm": "blocks.0.pre_ln", "norm": "ln_out", "lm_head": "^head"},
+    ),
     {"embedding_norm": True, "channel_mix": True, "final_eps": 1e-5, "halved": _halved},
-    (lambda r, f: {"keepers": (TimeMix(r.size("attention_hidden_size", f["hidden"]) or 1),), "mixers": ("time_mix",) * f["layers"]},),
-    keys={"layer_norm_eps": "layer_norm_epsilon"}, norm="layer", inner=4,
+    (
+        lambda r, f: {
+            "keepers": (TimeMix(r.size("attention_hidden_size", f["hidden"]) or 1),),
+            "mixers": ("time_mix",) * f["layers"],
+        },
+    ),
+    keys={"layer_norm_eps": "layer_norm_epsilon"},
+    norm="layer",
+    inner=4,
     defaults={"layer_norm_epsilon": 1e-5, "num_attention_heads": 1, "hidden_act": "relu2"},
-)  # fmt: skip
+)
 
 FAMILIES: dict[str, Family] = {
-    "mamba": _MAMBA, "falcon_mamba": _FALCON_MAMBA, "jamba": _JAMBA, "recurrent_gemma": _RECURRENT_GEMMA,
+    "mamba": _MAMBA,
+    "falcon_mamba": _FALCON_MAMBA,
+    "jamba": _JAMBA,
+    "recurrent_gemma": _RECURRENT_GEMMA,
     "rwkv": _RWKV,
-}  # fmt: skip
+}

@@ -11,8 +11,15 @@ from tx8fast.frontend.hf.reader import Reader
 from tx8fast.frontend.hf.spec import Relative
 
 #: feed_forward_proj -> whether it is gated, and its activation
-_FEEDS = {"relu": (False, "relu"), "gated-gelu": (True, "gelu_tanh"), "gated-silu": (True, "silu"), "gelu": (False, "gelu"),
-          "silu": (False, "silu"), "gelu_new": (False, "gelu_tanh"), "gated-gelu_new": (True, "gelu_tanh")}  # fmt: skip
+_FEEDS = {
+    "relu": (False, "relu"),
+    "gated-gelu": (True, "gelu_tanh"),
+    "gated-silu": (True, "silu"),
+    "gelu": (False, "gelu"),
+    "silu": (False, "silu"),
+    "gelu_new": (False, "gelu_tanh"),
+    "gated-gelu_new": (True, "gelu_tanh"),
+}
 
 
 def _t5(decoder: bool, each: bool = False, scaled: bool = True) -> Read:
@@ -24,8 +31,11 @@ def _t5(decoder: bool, each: bool = False, scaled: bool = True) -> Read:
             r.size(f"relative_attention_{k}", d) or d for k, d in (("num_buckets", 32), ("max_distance", 128))
         )
         fields: Fields = {
-            "gated": gated, "activation": activation, "attention_scale": 1.0, "relative": Relative(buckets, distance, not decoder, each),
-        }  # fmt: skip
+            "gated": gated,
+            "activation": activation,
+            "attention_scale": 1.0,
+            "relative": Relative(buckets, distance, not decoder, each),
+        }
         if gated:
             fields["renamed"] = (("mlp.up_proj", f"layer.{1 + decoder}.DenseReluDense.wi_1"),)
         if decoder:
@@ -42,9 +52,15 @@ def _t5(decoder: bool, each: bool = False, scaled: bool = True) -> Read:
 
 def _t5_names(side: str) -> Names:
     feed = f"layer.{1 + (side == 'decoder')}."
-    modules = {**{f"self_attn.{p}_proj": f"layer.0.SelfAttention.{p}" for p in "qkvo"}, "attn_norm": "layer.0.layer_norm",
-               "relative": "layer.0.SelfAttention.relative_attention_bias", "mlp.gate_proj": feed + "DenseReluDense.wi_0",
-               "mlp.up_proj": feed + "DenseReluDense.wi", "mlp.down_proj": feed + "DenseReluDense.wo", "mlp_norm": feed + "layer_norm"}  # fmt: skip
+    modules = {
+        **{f"self_attn.{p}_proj": f"layer.0.SelfAttention.{p}" for p in "qkvo"},
+        "attn_norm": "layer.0.layer_norm",
+        "relative": "layer.0.SelfAttention.relative_attention_bias",
+        "mlp.gate_proj": feed + "DenseReluDense.wi_0",
+        "mlp.up_proj": feed + "DenseReluDense.wi",
+        "mlp.down_proj": feed + "DenseReluDense.wo",
+        "mlp_norm": feed + "layer_norm",
+    }
     outer = {"embed_tokens": "shared", "norm": f"{side}.final_layer_norm"}
     if side == "decoder":
         modules |= {
@@ -55,8 +71,14 @@ def _t5_names(side: str) -> Names:
     return Names(("",), side + ".block.{}.", modules, outer)
 
 
-_T5_KEYS = {"hidden_size": "d_model", "num_attention_heads": "num_heads", "num_hidden_layers": "num_layers", "head_dim": "d_kv",
-            "intermediate_size": "d_ff", "rms_norm_eps": "layer_norm_epsilon"}  # fmt: skip
+_T5_KEYS = {
+    "hidden_size": "d_model",
+    "num_attention_heads": "num_heads",
+    "num_hidden_layers": "num_layers",
+    "head_dim": "d_kv",
+    "intermediate_size": "d_ff",
+    "rms_norm_eps": "layer_norm_epsilon",
+}
 _T5_DEFAULTS = {
     "layer_norm_epsilon": 1e-6,
     "d_kv": 64,
@@ -66,21 +88,40 @@ _T5_DEFAULTS = {
     "num_layers": 6,
     "num_heads": 8,
 }
-_T5_ENCODER = Family("an encoder; learned summands of scores by distance, unscaled scores", _t5_names("encoder"), {}, (_t5(False),),
-                     keys=_T5_KEYS, defaults=_T5_DEFAULTS, encoder=True)  # fmt: skip
+_T5_ENCODER = Family(
+    "an encoder; learned summands of scores by distance, unscaled scores",
+    _t5_names("encoder"),
+    {},
+    (_t5(False),),
+    keys=_T5_KEYS,
+    defaults=_T5_DEFAULTS,
+    encoder=True,
+)
 _T5_DECODER = Family(
     "a decoder that attends to an encoder's result; learned summands of scores by distance, tied heads scaled",
-    _t5_names("decoder"), {"cross": True, "layers": lambda r, f: r.size("num_decoder_layers", f["layers"])}, (_t5(True),),
-    keys=_T5_KEYS, defaults=_T5_DEFAULTS,
-)  # fmt: skip
+    _t5_names("decoder"),
+    {"cross": True, "layers": lambda r, f: r.size("num_decoder_layers", f["layers"])},
+    (_t5(True),),
+    keys=_T5_KEYS,
+    defaults=_T5_DEFAULTS,
+)
 
 
 def _side_names(side: str, prefix: str, **outer: str) -> Names:
-    modules = {**{f"self_attn.{p}_proj": f"self_attn.{p}_proj" for p in "qkv"}, "self_attn.o_proj": "self_attn.out_proj",
-               "attn_norm": "self_attn_layer_norm", "mlp.up_proj": "fc1", "mlp.down_proj": "fc2", "mlp_norm": "final_layer_norm"}  # fmt: skip
+    modules = {
+        **{f"self_attn.{p}_proj": f"self_attn.{p}_proj" for p in "qkv"},
+        "self_attn.o_proj": "self_attn.out_proj",
+        "attn_norm": "self_attn_layer_norm",
+        "mlp.up_proj": "fc1",
+        "mlp.down_proj": "fc2",
+        "mlp_norm": "final_layer_norm",
+    }
     if side == "decoder":
-        modules |= {**{f"cross_attn.{p}_proj": f"encoder_attn.{p}_proj" for p in "qkv"}, "cross_attn.o_proj": "encoder_attn.out_proj",
-                    "cross_norm": "encoder_attn_layer_norm"}  # fmt: skip
+        modules |= {
+            **{f"cross_attn.{p}_proj": f"encoder_attn.{p}_proj" for p in "qkv"},
+            "cross_attn.o_proj": "encoder_attn.out_proj",
+            "cross_norm": "encoder_attn_layer_norm",
+        }
     return Names((prefix, ""), side + ".layers.{}.", modules, outer)
 
 
@@ -89,8 +130,13 @@ def _scaled(r: Reader, f: Fields) -> float:
 
 
 def _side_keys(side: str) -> dict[str, str]:
-    return {"hidden_size": "d_model", "num_hidden_layers": f"{side}_layers", "num_attention_heads": f"{side}_attention_heads",
-            "intermediate_size": f"{side}_ffn_dim", "hidden_act": "activation_function"}  # fmt: skip
+    return {
+        "hidden_size": "d_model",
+        "num_hidden_layers": f"{side}_layers",
+        "num_attention_heads": f"{side}_attention_heads",
+        "intermediate_size": f"{side}_ffn_dim",
+        "hidden_act": "activation_function",
+    }
 
 
 def _bart(side: str, honours: str, first: bool) -> Family:
@@ -104,13 +150,32 @@ def _bart(side: str, honours: str, first: bool) -> Family:
     outer |= {"norm": side + ".layer_norm"} if first else {}
     outer |= {"lm_head": "^lm_head", "logits_bias": "^final_logits_bias"} if decoder else {}
     return Family(
-        f"{'a decoder that attends to the result of' if decoder else 'an encoder,'} {honours}", _side_names(side, "model.", **outer),
-        {**BIASED, "positions": size("max_position_embeddings", 1024), "position_offset": 2, "embedding_norm": True,
-         "norm_positions": True, "post_norm": not first, "final_norm": first, "embedding_scale": _scaled, "cross": decoder},
-        keys=_side_keys(side), norm="layer", encoder=not decoder,
-        defaults={"activation_function": "gelu", "tie_word_embeddings": True, "d_model": 1024, "vocab_size": 50265, f"{side}_layers": 12,
-                  f"{side}_attention_heads": 16, f"{side}_ffn_dim": 4096},
-    )  # fmt: skip
+        f"{'a decoder that attends to the result of' if decoder else 'an encoder,'} {honours}",
+        _side_names(side, "model.", **outer),
+        {
+            **BIASED,
+            "positions": size("max_position_embeddings", 1024),
+            "position_offset": 2,
+            "embedding_norm": True,
+            "norm_positions": True,
+            "post_norm": not first,
+            "final_norm": first,
+            "embedding_scale": _scaled,
+            "cross": decoder,
+        },
+        keys=_side_keys(side),
+        norm="layer",
+        encoder=not decoder,
+        defaults={
+            "activation_function": "gelu",
+            "tie_word_embeddings": True,
+            "d_model": 1024,
+            "vocab_size": 50265,
+            f"{side}_layers": 12,
+            f"{side}_attention_heads": 16,
+            f"{side}_ffn_dim": 4096,
+        },
+    )
 
 
 def _sound(r: Reader, f: Fields) -> Fields:
@@ -122,31 +187,61 @@ _WHISPER = {"activation_function": "gelu", "tie_word_embeddings": True, "d_model
 _WHISPER_SIDE = {"layers": 4, "attention_heads": 6, "ffn_dim": 1536}
 _WHISPER_ENCODER = Family(
     "an encoder of sound; two convolutions, stored positions, keys without biases",
-    _side_names("encoder", "model.", conv1="encoder.conv1", conv2="encoder.conv2", positions="encoder.embed_positions",
-                norm="encoder.layer_norm"),
-    {**BIASED, "key_bias": False}, (_sound,), keys=_side_keys("encoder"), norm="layer", encoder=True,
-    defaults={**_WHISPER, **{f"encoder_{k}": v for k, v in _WHISPER_SIDE.items()}}, fixed={"scale_embedding": (False,)},
-)  # fmt: skip
+    _side_names(
+        "encoder",
+        "model.",
+        conv1="encoder.conv1",
+        conv2="encoder.conv2",
+        positions="encoder.embed_positions",
+        norm="encoder.layer_norm",
+    ),
+    {**BIASED, "key_bias": False},
+    (_sound,),
+    keys=_side_keys("encoder"),
+    norm="layer",
+    encoder=True,
+    defaults={**_WHISPER, **{f"encoder_{k}": v for k, v in _WHISPER_SIDE.items()}},
+    fixed={"scale_embedding": (False,)},
+)
 _WHISPER_DECODER = Family(
     "a decoder that attends to the result of an encoder; learned positions, keys without biases",
-    _side_names("decoder", "model.", embed_tokens="decoder.embed_tokens", positions="decoder.embed_positions",
-                norm="decoder.layer_norm", lm_head="^proj_out"),
-    {**BIASED, "key_bias": False, "positions": size("max_target_positions", 448), "cross": True, "embedding_scale": _scaled,
-     "source": size("max_source_positions", 1500)},
-    keys=_side_keys("decoder"), norm="layer",
+    _side_names(
+        "decoder",
+        "model.",
+        embed_tokens="decoder.embed_tokens",
+        positions="decoder.embed_positions",
+        norm="decoder.layer_norm",
+        lm_head="^proj_out",
+    ),
+    {
+        **BIASED,
+        "key_bias": False,
+        "positions": size("max_target_positions", 448),
+        "cross": True,
+        "embedding_scale": _scaled,
+        "source": size("max_source_positions", 1500),
+    },
+    keys=_side_keys("decoder"),
+    norm="layer",
     defaults={**_WHISPER, **{f"decoder_{k}": v for k, v in _WHISPER_SIDE.items()}},
-)  # fmt: skip
+)
 _WIDE = {"vocab_size": 250112, "d_ff": 1024, "num_layers": 8, "num_heads": 6, "feed_forward_proj": "gated-gelu"}
 
 FAMILIES: dict[str, Family] = {
-    "t5.encoder": _T5_ENCODER, "t5.decoder": _T5_DECODER,
+    "t5.encoder": _T5_ENCODER,
+    "t5.decoder": _T5_DECODER,
     "mt5.encoder": _T5_ENCODER.like("as t5", defaults=_WIDE),
     "mt5.decoder": _T5_DECODER.like("as t5, heads are not scaled", parts=(_t5(True, scaled=False),), defaults=_WIDE),
-    "umt5.encoder": _T5_ENCODER.like("as t5 with a table of distances in every layer", parts=(_t5(False, True),), defaults=_WIDE),
-    "umt5.decoder": _T5_DECODER.like("as t5 with a table of distances in every layer", parts=(_t5(True, True),), defaults=_WIDE),
+    "umt5.encoder": _T5_ENCODER.like(
+        "as t5 with a table of distances in every layer", parts=(_t5(False, True),), defaults=_WIDE
+    ),
+    "umt5.decoder": _T5_DECODER.like(
+        "as t5 with a table of distances in every layer", parts=(_t5(True, True),), defaults=_WIDE
+    ),
     "bart.encoder": _bart("encoder", "norms behind the parts", False),
     "bart.decoder": _bart("decoder", "an encoder; norms behind the parts, biases of the logits", False),
     "mbart.encoder": _bart("encoder", "norms in front of the parts", True),
     "mbart.decoder": _bart("decoder", "an encoder; norms in front of the parts, biases of the logits", True),
-    "whisper.encoder": _WHISPER_ENCODER, "whisper.decoder": _WHISPER_DECODER,
-}  # fmt: skip
+    "whisper.encoder": _WHISPER_ENCODER,
+    "whisper.decoder": _WHISPER_DECODER,
+}

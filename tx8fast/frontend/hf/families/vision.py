@@ -77,28 +77,68 @@ _SEES = {
     "num_channels": 3,
     "vocab_size": 1,
 }
-_VIT_LAYER = {"self_attn.q_proj": "attention.attention.query", "self_attn.k_proj": "attention.attention.key",
-              "self_attn.v_proj": "attention.attention.value", "self_attn.o_proj": "attention.output.dense"}  # fmt: skip
-_VIT_OUTER = {"patches": EMBED + "patch_embeddings.projection", "positions": EMBED + "position_embeddings",
-              "class_token": EMBED + "cls_token", "norm": "layernorm"}  # fmt: skip
+_VIT_LAYER = {
+    "self_attn.q_proj": "attention.attention.query",
+    "self_attn.k_proj": "attention.attention.key",
+    "self_attn.v_proj": "attention.attention.value",
+    "self_attn.o_proj": "attention.output.dense",
+}
+_VIT_OUTER = {
+    "patches": EMBED + "patch_embeddings.projection",
+    "positions": EMBED + "position_embeddings",
+    "class_token": EMBED + "cls_token",
+    "norm": "layernorm",
+}
 _VIT = Family(
     "an encoder of images; pooler and classifier where the checkpoint has them",
-    Names(("vit.", ""), "encoder.layer.{}.",
-          {**_VIT_LAYER, "mlp.up_proj": "intermediate.dense", "mlp.down_proj": "output.dense", "attn_norm": "layernorm_before",
-           "mlp_norm": "layernorm_after"},
-          {**_VIT_OUTER, "pooler": "pooler.dense", "classifier": "^classifier"}),
-    {**BIASED, "qkv_bias": flag("qkv_bias", True)}, (image(),), defaults=_SEES, norm="layer", encoder=True,
-)  # fmt: skip
+    Names(
+        ("vit.", ""),
+        "encoder.layer.{}.",
+        {
+            **_VIT_LAYER,
+            "mlp.up_proj": "intermediate.dense",
+            "mlp.down_proj": "output.dense",
+            "attn_norm": "layernorm_before",
+            "mlp_norm": "layernorm_after",
+        },
+        {**_VIT_OUTER, "pooler": "pooler.dense", "classifier": "^classifier"},
+    ),
+    {**BIASED, "qkv_bias": flag("qkv_bias", True)},
+    (image(),),
+    defaults=_SEES,
+    norm="layer",
+    encoder=True,
+)
 _DINOV2 = Family(
     "an encoder of images; factors per channel behind both parts, plain or gated feed-forward parts",
-    Names(("dinov2.", ""), "encoder.layer.{}.",
-          {**_VIT_LAYER, "mlp.up_proj": "mlp.fc1", "mlp.down_proj": "mlp.fc2", "attn_norm": "norm1", "mlp_norm": "norm2",
-           "attn_scale": "layer_scale1.lambda1", "mlp_scale": "layer_scale2.lambda1"}, _VIT_OUTER),
-    {**BIASED, "qkv_bias": flag("qkv_bias", True), "layer_scale": True, "pool": "first"}, (image(whole=False), _dinov2_units),
-    defaults={**_SEES, "layer_norm_eps": 1e-6, "patch_size": 14, "intermediate_size": 1}, norm="layer", encoder=True,
-)  # fmt: skip
-_CLIP_LAYER = {**{f"self_attn.{p}_proj": f"self_attn.{p}_proj" for p in "qkv"}, "self_attn.o_proj": "self_attn.out_proj",
-               "mlp.up_proj": "mlp.fc1", "mlp.down_proj": "mlp.fc2", "attn_norm": "layer_norm1", "mlp_norm": "layer_norm2"}  # fmt: skip
+    Names(
+        ("dinov2.", ""),
+        "encoder.layer.{}.",
+        {
+            **_VIT_LAYER,
+            "mlp.up_proj": "mlp.fc1",
+            "mlp.down_proj": "mlp.fc2",
+            "attn_norm": "norm1",
+            "mlp_norm": "norm2",
+            "attn_scale": "layer_scale1.lambda1",
+            "mlp_scale": "layer_scale2.lambda1",
+        },
+        _VIT_OUTER,
+    ),
+    {**BIASED, "qkv_bias": flag("qkv_bias", True), "layer_scale": True, "pool": "first"},
+    (image(whole=False), _dinov2_units),
+    defaults={**_SEES, "layer_norm_eps": 1e-6, "patch_size": 14, "intermediate_size": 1},
+    norm="layer",
+    encoder=True,
+)
+_CLIP_LAYER = {
+    **{f"self_attn.{p}_proj": f"self_attn.{p}_proj" for p in "qkv"},
+    "self_attn.o_proj": "self_attn.out_proj",
+    "mlp.up_proj": "mlp.fc1",
+    "mlp.down_proj": "mlp.fc2",
+    "attn_norm": "layer_norm1",
+    "mlp_norm": "layer_norm2",
+}
 _TOWERS = (
     "vision_model.",
     "vision_tower.vision_model.",
@@ -119,48 +159,129 @@ _TEXT_OUTER = {
 }
 _CLIP_VISION = Family(
     "an encoder of images; a norm of the embeddings, pools its class token, projects it where the checkpoint says how",
-    Names(_TOWERS, "encoder.layers.{}.", _CLIP_LAYER,
-          {**_TOWER_OUTER, "class_token": EMBED + "class_embedding", "embed_norm": "pre_layrnorm", "projection": "^visual_projection"}),
-    {**BIASED, "embedding_norm": True, "pool": "first_normed"}, (image(whole=False, bias=False, flat=True),),
-    defaults={**_SEES, "hidden_act": "quick_gelu", "layer_norm_eps": 1e-5, "patch_size": 32, "hidden_size": 768,
-              "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072}, norm="layer", encoder=True,
-)  # fmt: skip
+    Names(
+        _TOWERS,
+        "encoder.layers.{}.",
+        _CLIP_LAYER,
+        {
+            **_TOWER_OUTER,
+            "class_token": EMBED + "class_embedding",
+            "embed_norm": "pre_layrnorm",
+            "projection": "^visual_projection",
+        },
+    ),
+    {**BIASED, "embedding_norm": True, "pool": "first_normed"},
+    (image(whole=False, bias=False, flat=True),),
+    defaults={
+        **_SEES,
+        "hidden_act": "quick_gelu",
+        "layer_norm_eps": 1e-5,
+        "patch_size": 32,
+        "hidden_size": 768,
+        "num_hidden_layers": 12,
+        "num_attention_heads": 12,
+        "intermediate_size": 3072,
+    },
+    norm="layer",
+    encoder=True,
+)
 _CLIP_TEXT = Family(
     "an encoder of text that sees backwards only; pools its end token, projects it where the checkpoint says how",
     Names(("text_model.", ""), "encoder.layers.{}.", _CLIP_LAYER, {**_TEXT_OUTER, "projection": "^text_projection"}),
-    {**BIASED, "causal": True, "positions": size("max_position_embeddings", 77), "pool": "end",
-     "end_token": lambda r, f: r.count("eos_token_id", 49407)},
-    defaults={"hidden_act": "quick_gelu", "layer_norm_eps": 1e-5, "hidden_size": 512, "num_hidden_layers": 12,
-              "num_attention_heads": 8, "intermediate_size": 2048, "vocab_size": 49408}, norm="layer", encoder=True,
-)  # fmt: skip
-_SIGLIP = {"hidden_act": "gelu_pytorch_tanh", "layer_norm_eps": 1e-6, "hidden_size": 768, "num_hidden_layers": 12,
-           "num_attention_heads": 12, "intermediate_size": 3072}  # fmt: skip
+    {
+        **BIASED,
+        "causal": True,
+        "positions": size("max_position_embeddings", 77),
+        "pool": "end",
+        "end_token": lambda r, f: r.count("eos_token_id", 49407),
+    },
+    defaults={
+        "hidden_act": "quick_gelu",
+        "layer_norm_eps": 1e-5,
+        "hidden_size": 512,
+        "num_hidden_layers": 12,
+        "num_attention_heads": 8,
+        "intermediate_size": 2048,
+        "vocab_size": 49408,
+    },
+    norm="layer",
+    encoder=True,
+)
+_SIGLIP = {
+    "hidden_act": "gelu_pytorch_tanh",
+    "layer_norm_eps": 1e-6,
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+}
 _SIGLIP_VISION = Family(
     "an encoder of images without a class token; a learned query pools",
     Names(_TOWERS, "encoder.layers.{}.", _CLIP_LAYER, {**_TOWER_OUTER, "probe": "head"}),
-    {**BIASED, "pool": when("vision_use_head", "probe", True)}, (image(whole=False, class_token=False, flat=True),),
-    defaults={**_SEES, **_SIGLIP}, norm="layer", encoder=True,
-)  # fmt: skip
+    {**BIASED, "pool": when("vision_use_head", "probe", True)},
+    (image(whole=False, class_token=False, flat=True),),
+    defaults={**_SEES, **_SIGLIP},
+    norm="layer",
+    encoder=True,
+)
 _SIGLIP_TEXT = Family(
     "an encoder of text; pools its last token",
     Names(("text_model.", ""), "encoder.layers.{}.", _CLIP_LAYER, {**_TEXT_OUTER, "head": "head"}),
-    {**BIASED, "positions": size("max_position_embeddings", 64), "pool": "last",
-     "projection": lambda r, f: r.size("projection_size", f["hidden"])},
-    defaults={**_SIGLIP, "vocab_size": 32000}, norm="layer", encoder=True,
-)  # fmt: skip
+    {
+        **BIASED,
+        "positions": size("max_position_embeddings", 64),
+        "pool": "last",
+        "projection": lambda r, f: r.size("projection_size", f["hidden"]),
+    },
+    defaults={**_SIGLIP, "vocab_size": 32000},
+    norm="layer",
+    encoder=True,
+)
 _SAM = Family(
     "an encoder of images whose layers see squares or everything; learned products with distances of rows and columns, a map of the result",
-    Names(("vision_encoder.", "sam.vision_encoder.", ""), "layers.{}.",
-          {"self_attn.qkv": "attn.qkv", "self_attn.o_proj": "attn.proj", "row_places": "attn.rel_pos_h", "column_places": "attn.rel_pos_w",
-           "mlp.up_proj": "mlp.lin1", "mlp.down_proj": "mlp.lin2", "attn_norm": "layer_norm1", "mlp_norm": "layer_norm2"},
-          {"patches": "patch_embed.projection", "positions": "pos_embed", "map1": "neck.conv1", "map1_norm": "neck.layer_norm1",
-           "map2": "neck.conv2", "map2_norm": "neck.layer_norm2"}),
-    {**BIASED, "qkv_bias": flag("qkv_bias", True), "final_norm": False}, (image(class_token=False), _sam, _sam_units),
-    defaults={**_SEES, "layer_norm_eps": 1e-6, "image_size": 1024, "intermediate_size": 1, "hidden_size": 768, "num_hidden_layers": 12,
-              "num_attention_heads": 12}, norm="layer", encoder=True,
-)  # fmt: skip
+    Names(
+        ("vision_encoder.", "sam.vision_encoder.", ""),
+        "layers.{}.",
+        {
+            "self_attn.qkv": "attn.qkv",
+            "self_attn.o_proj": "attn.proj",
+            "row_places": "attn.rel_pos_h",
+            "column_places": "attn.rel_pos_w",
+            "mlp.up_proj": "mlp.lin1",
+            "mlp.down_proj": "mlp.lin2",
+            "attn_norm": "layer_norm1",
+            "mlp_norm": "layer_norm2",
+        },
+        {
+            "patches": "patch_embed.projection",
+            "positions": "pos_embed",
+            "map1": "neck.conv1",
+            "map1_norm": "neck.layer_norm1",
+            "map2": "neck.conv2",
+            "map2_norm": "neck.layer_norm2",
+        },
+    ),
+    {**BIASED, "qkv_bias": flag("qkv_bias", True), "final_norm": False},
+    (image(class_token=False), _sam, _sam_units),
+    defaults={
+        **_SEES,
+        "layer_norm_eps": 1e-6,
+        "image_size": 1024,
+        "intermediate_size": 1,
+        "hidden_size": 768,
+        "num_hidden_layers": 12,
+        "num_attention_heads": 12,
+    },
+    norm="layer",
+    encoder=True,
+)
 
 FAMILIES: dict[str, Family] = {
-    "vit": _VIT, "dinov2": _DINOV2, "clip_vision_model": _CLIP_VISION, "clip_text_model": _CLIP_TEXT,
-    "siglip_vision_model": _SIGLIP_VISION, "siglip_text_model": _SIGLIP_TEXT, "sam_vision_model": _SAM,
-}  # fmt: skip
+    "vit": _VIT,
+    "dinov2": _DINOV2,
+    "clip_vision_model": _CLIP_VISION,
+    "clip_text_model": _CLIP_TEXT,
+    "siglip_vision_model": _SIGLIP_VISION,
+    "siglip_text_model": _SIGLIP_TEXT,
+    "sam_vision_model": _SAM,
+}
