@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tx8fast import isa
 from tx8fast.graph_table import ChainRecord, FunctionTable, Step
-from tx8fast.search.delivering import may_deliver
+from tx8fast.search.delivering import may_send
 from tx8fast.search.grouping import uses
 from tx8fast.search.handover import (
     Nest,
@@ -175,7 +175,7 @@ class Chains:
         sent = handed(a, b)
         if gathers or memory.local(a, b):
             return
-        if {ka for ka, _ in sent} <= {*a.how.plan.kept} and may_deliver(a, b, sent):
+        if {ka for ka, _ in sent} <= {*a.how.plan.kept} and may_send(a, b, sent):
             for leaves in ((), *self._passed_on(b)):
                 if (how := memory.received(a.how, sent, b, leaves)) is not None:
                     yield Nest(b.items, b.step, how), sent
@@ -205,7 +205,7 @@ class Chains:
                             if (a.items, how) not in seen:
                                 seen.add((a.items, how))
                                 yield Nest(a.items, a.step, how)
-                if waits and not gathers and not self.memory.local(a, b) and may_deliver(a, b, sent):
+                if waits and not gathers and not self.memory.local(a, b) and may_send(a, b, sent):
                     for how in self.memory.sending(a, tuple(sorted(ka for ka, _ in sent))):
                         if (a.items, how) not in seen and self.memory.received(how, sent, b) is not None:
                             seen.add((a.items, how))

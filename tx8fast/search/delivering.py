@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tx8fast._kernels import BOUNDS
+from tx8fast.lower import may_deliver
 from tx8fast.lower.base import Lowering
 from tx8fast.lower.transfer import spec_bytes
 from tx8fast.search.fitting import cut, make_tiling
@@ -33,7 +34,7 @@ TRIES = 2  # of them, those that are tried
 LOOKED = 200  # plans of either that may be passed over
 
 
-def may_deliver(a: Nest, b: Nest, pairs: Pairs) -> bool:
+def may_send(a: Nest, b: Nest, pairs: Pairs) -> bool:
     """True if b's operands may come from what tiles have of a's results, whatever the plans are. What begins inside of channel blocks is
     a run of bytes per row."""
     low, n_read = a.how.low, len(a.how.low.reads)
@@ -41,15 +42,8 @@ def may_deliver(a: Nest, b: Nest, pairs: Pairs) -> bool:
         return False
     both = [(low.writes[ka - n_read], b.how.low.reads[kb]) for ka, kb in pairs]
     room = (low.machine.spm_limit - low.machine.spm_base) * low.machine.n_tiles
-    alike = all(
-        x.dims
-        and y.dims
-        and x.spec == y.spec
-        and x.spec.layout == "blocked"
-        and y.loaded
-        and not (x.staggered or y.staggered)
-        for x, y in both
-    )
+    alike = all(x.dims and x.spec == y.spec and not x.staggered for x, y in both)
+    alike = alike and all(may_deliver(b.how.low, kb) for _, kb in pairs)
     return alike and sum(spec_bytes(x.spec) for x, _ in both) <= room
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 
+from tx8fast.lower import may_deliver
 from tx8fast.lower.base import Lowering, round_up
 from tx8fast.machine import Machine
 from tx8fast.search.keeping import MAX_KEPT
@@ -95,9 +96,9 @@ def _kept(tiling: Tiling) -> list[str]:
 
 def _delivered(tiling: Tiling) -> list[str]:
     plan, low = tiling.plan, tiling.low
-    right = all(0 <= k < len(low.reads) for k in plan.delivered) and (
+    right = all(0 <= k < len(low.reads) and may_deliver(low, k) for k in plan.delivered) and (
         sorted(set(plan.delivered)) == [*plan.delivered]
-        and not {*plan.kept, *dict(plan.gathered), *low.rare} & {*plan.delivered}
+        and not {*plan.kept, *dict(plan.gathered)} & {*plan.delivered}
         and all(tiling.once(k) for k in plan.delivered)
     )
     return [] if right else [f"operands {list(plan.delivered)} cannot come before the nest begins"]
