@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 Pairs = tuple[tuple[int, int], ...]
 GRIDS = 3  # ways in which the group that leaves its results is cut over tiles
-FORMS = 8  # plans of the next group that are looked at
+FORMS = 6  # plans of the next group that are looked at
 TRIES = 2  # of them, those that are tried
 LOOKED = 200  # plans of either that may be passed over
 

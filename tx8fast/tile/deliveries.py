@@ -1,6 +1,6 @@
 """Results that tiles send each other between two nests of a chain: every tile gets what it needs, whatever the grids of both are.
 
-May import: lower, isa, machine, tile.{multicast, nest, tiling}. Must not: choose plans, know what is computed.
+May import: lower, isa, machine, tile.{emit, multicast, nest, tiling}. Must not: choose plans, know what is computed.
 
 The nest before leaves a result in scratchpad, a buffer per slice; the next one has a buffer per slice of its operand and loads none
 of them. What goes from where to where say the transfers with DDR that neither does: a run of bytes that one tile would store and
@@ -16,10 +16,11 @@ from typing import NamedTuple
 import numpy as np
 
 from tx8fast import isa
-from tx8fast.lower.transfer import runs
+from tx8fast.lower.transfer import PIECES, channel_form, runs
 from tx8fast.machine import Machine
 from tx8fast.machine.topology import mask_tiles
 from tx8fast.tile import multicast
+from tx8fast.tile.emit import code_key
 from tx8fast.tile.nest import loop_steps
 from tx8fast.tile.tiling import TileRange, Tiling
 
@@ -40,6 +41,7 @@ class Message(NamedTuple):
     mask: int
 
 
+LoopSteps = tuple[tuple[int, ...], tuple[int, ...], int]
 Deliveries = tuple[tuple[Message, ...], ...]  # by the tile that sends
 
 
@@ -74,19 +76,33 @@ def pieces(how: Tiling, k: int) -> np.ndarray | None:
     if math.prod(made.trips) > MOST_STEPS:
         return None
     out: list[tuple[int, int, int, int]] = []
+    forms: dict[tuple, list[tuple[int, int, int, int]]] = {}
+    nests: dict[tuple, list[LoopSteps]] = {}  # slices of tiles alike, from where their ranges begin
     for tile, r in enumerate(how.ranges):
         if r.idle:
             continue
-        step = pitch(how, k, r)
-        for lo, hi, copy in _filled(made, k, r):
-            out += [(ddr, tile, copy * step + spm, n) for ddr, spm, n in runs(access.transfers(lo, hi))]
+        step, key = pitch(how, k, r), code_key(low, r)
+        if key not in nests:
+            nests[key] = _filled(made, k, r)
+        for lo, hi, copy in nests[key]:
+            lo, hi = (tuple([x + y for x, y in zip(r.lo, at, strict=True)]) for at in (lo, hi))
+            box = access.box(lo, hi)
+            base = [access.origin(box, piece) for piece in range(PIECES)]
+            form = access.form(lo, hi), channel_form(access.spec, access.strides, *box[-1]), low.positional and (lo, hi)
+            if form not in forms:
+                found = access.transfers(lo, hi)
+                own = [(piece, runs([d for d in found if d.piece == piece])) for piece in range(PIECES)]
+                forms[form] = [(piece, ddr - base[piece], spm, n) for piece, moved in own for ddr, spm, n in moved]
+            out += [(base[piece] + ddr, tile, copy * step + spm, n) for piece, ddr, spm, n in forms[form]]
     return np.array(out, np.int64).reshape(-1, 4)
 
 
-def _filled(how: Tiling, k: int, r: TileRange) -> list[tuple[tuple[int, ...], tuple[int, ...], int]]:
-    """Return the slices of an access on a tile, each once, with the buffer copies that hold them."""
+def _filled(how: Tiling, k: int, r: TileRange) -> list[LoopSteps]:
+    """Return the slices of an access on a tile, each once, from where its range begins, with the buffer copies that hold them."""
     read = k < len(how.low.reads)
-    return [(s.lo, s.hi, s.copy[k]) for s in loop_steps(how, r.lo, r.hi) if (k in s.new if read else s.last)]
+    behind = lambda at: tuple([x - y for x, y in zip(at, r.lo, strict=True)])  # noqa: E731
+    steps = [s for s in loop_steps(how, r.lo, r.hi) if (k in s.new if read else s.last)]
+    return [(behind(s.lo), behind(s.hi), s.copy[k]) for s in steps]
 
 
 def pitch(how: Tiling, k: int, r: TileRange) -> int:
