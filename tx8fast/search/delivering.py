@@ -31,7 +31,7 @@ Pairs = tuple[tuple[int, int], ...]
 GRIDS = 3  # ways in which the group that leaves its results is cut over tiles
 FORMS = 6  # plans of the next group that are looked at
 TRIES = 2  # of them, those that are tried
-LOOKED = 200  # plans of either that may be passed over
+LOOKED = 60  # plans of either that may be passed over
 
 
 def may_send(a: Nest, b: Nest, pairs: Pairs) -> bool:

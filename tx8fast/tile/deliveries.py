@@ -27,7 +27,7 @@ from tx8fast.tile.tiling import TileRange, Tiling
 MONITOR = 2  # counts what is delivered; multicasts of nests have the first two
 MOST_STEPS = 64  # of a tile's nest of which something is delivered, sums counted once
 MOST_MESSAGES = 40  # of a tile at a border: the core sets up each of them, and all wait for it
-MOST_RUNS = 1024  # of a value that a tile has or gets: heads inside of channel blocks are a run per row
+MOST_RUNS = 256  # of a value that a tile has or gets: heads inside of channel blocks are a run per row
 #: one value's way: access of the nest before, of the next one, and where the buffers of both begin
 Way = tuple[int, int, int, int]
 
