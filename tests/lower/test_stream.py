@@ -67,9 +67,9 @@ def test_bottleneck(dtype, n, size, c, mid, stride, spare, sharing, seed) -> Non
 
 
 @st.composite
-def networks(draw):
+def networks(draw, counts=(2, 4, 7, 8)):
     """A few layers of every kind, each on the newest image or one before it."""
-    n, dtype = draw(st.sampled_from([2, 4, 7, 8])), draw(st.sampled_from(["bf16", "f32"]))
+    n, dtype = draw(st.sampled_from(counts)), draw(st.sampled_from(["bf16", "f32"]))
     plan = draw(st.lists(st.sampled_from(["conv", "wide", "depthwise", "grouped", "pool", "avg", "silu", "add", "scale"]),
                          min_size=3, max_size=9))  # fmt: skip
     args = [blocked(dtype, n, 9, 8, 64)]

@@ -236,3 +236,11 @@ def test_products_with_thin_matrices(field, which, turned, monkeypatch):
 def test_a_matrix_with_a_singular_corner_is_multiplied_as_it_is(field):
     a = np.zeros((64, 64))
     assert products.factors(a, field.p) is None and (products.sums(a, a, field.p) == 0).all()
+
+
+def test_the_mean_of_no_elements_is_one_number_of_its_own(field):
+    nothing = field.mean(field.random("none", (3, 0)), 1)
+    again = field.mean(field.random("other", (2, 0, 4)), (1, 2), keepdims=True)
+    assert nothing.shape == (3,) and again.shape == (2, 1, 1)
+    assert len({*nothing.values().tolist(), *again.values().reshape(-1).tolist()}) == 1
+    assert not (nothing.values() == field.numbers(np.zeros(3)).values()).any()

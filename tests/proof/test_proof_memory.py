@@ -79,3 +79,10 @@ def test_every_pair_of_operands_is_in_one_block(pairs, most):
     blocks = _blocks(left, right, most)
     inside = [(i, j) for a, b in blocks for i in range(a.start, a.stop) for j in range(b.start, b.stop)]
     assert sorted(inside) == sorted(set(pairs))
+
+
+def test_a_random_tensor_of_no_bytes_takes_no_room():
+    memory = Ddr(0, 64, [(16, 0, None), (32, 0, None)], 5, 11)  # type: ignore[list-item]
+    memory.clear()
+    assert len({id(memory.memory(at)) for at in (0, 16, 32, 48)}) == 1
+    assert not memory.streams

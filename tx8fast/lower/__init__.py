@@ -30,6 +30,7 @@ from tx8fast.lower.rotary import Rope
 from tx8fast.lower.rows import Norm, Reduce, Softmax
 from tx8fast.lower.score_ops import is_attention
 from tx8fast.lower.sequence import SequenceStream
+from tx8fast.lower.spread import SpreadStream
 from tx8fast.lower.stream import ConvStream
 from tx8fast.machine import Machine
 
@@ -60,6 +61,8 @@ def lower(record: OpRecord | GroupRecord, machine: Machine) -> tuple[Lowering, s
     Raises NotLowerable for a group whose ops cannot share one loop nest, InfeasibleError for a collective that no engine
     can do: there is no kernel core that could step in."""
     if isinstance(record, GroupRecord):
+        if any(_has_nothing(op) for op in record.ops):
+            raise NotLowerable("an operand has no elements")
         kinds = [op.kind for op in record.ops]
         if sum(kind in WINDOWS for kind in kinds) > 1:
             return _chain(record, machine), ""
@@ -73,7 +76,7 @@ def lower(record: OpRecord | GroupRecord, machine: Machine) -> tuple[Lowering, s
             raise InfeasibleError(str(err)) from None
     family = FAMILIES.get(record.kind)
     reason = f"no engine performs {record.kind}"
-    if any(s is not None and 0 in s.shape for s in record.operands):
+    if _has_nothing(record):
         return KernelCore(record, machine), "an operand has no elements"
     if family is not None:
         try:
@@ -81,6 +84,10 @@ def lower(record: OpRecord | GroupRecord, machine: Machine) -> tuple[Lowering, s
         except NotLowerable as err:
             reason = str(err)
     return KernelCore(record, machine), reason
+
+
+def _has_nothing(record: OpRecord) -> bool:
+    return any(s is not None and 0 in s.shape for s in record.operands)
 
 
 def _chain(record: GroupRecord, machine: Machine) -> Lowering:
@@ -105,6 +112,8 @@ def variants(record: OpRecord | GroupRecord, machine: Machine) -> list[Lowering]
 def _variants(record: OpRecord | GroupRecord, machine: Machine) -> list[Lowering]:
     try:
         if not isinstance(record, GroupRecord):
+            if _has_nothing(record):
+                return []
             if record.kind in LOOKUPS:
                 Lookup(record, machine)  # raises where the kernel core is the only choice
                 return [KernelCore(record, machine)]
@@ -113,7 +122,8 @@ def _variants(record: OpRecord | GroupRecord, machine: Machine) -> list[Lowering
             return [Contraction(product, machine, resident=True)] if known else []
         windows = [op for op in record.ops if op.kind in WINDOWS]
         if len(windows) > 1:
-            return [ConvStream(record, machine)] if len(windows) <= MAX_BANDED else []
+            families = (ConvStream, SpreadStream) if len(windows) <= MAX_BANDED else (SpreadStream,)
+            return [low for make in families if (low := _made(make, record, machine)) is not None]
         if record.ops[0].kind in NORMS:
             return []
         if is_attention(record.ops):
@@ -123,6 +133,13 @@ def _variants(record: OpRecord | GroupRecord, machine: Machine) -> list[Lowering
         return [Fused(record, machine, resident=True)]
     except NotLowerable:
         return []
+
+
+def _made(family: Callable[[GroupRecord, Machine], Lowering], record: GroupRecord, machine: Machine) -> Lowering | None:
+    try:
+        return family(record, machine)
+    except NotLowerable:
+        return None
 
 
 def in_bands(record: OpRecord | GroupRecord, machine: Machine) -> Banded | None:

@@ -163,6 +163,7 @@ class Lowering:
     skipping: frozenset[int] = frozenset()  # factors whose place decides whether a slice has work at all
     balanced = False  # True: along these factors no tile has more work than the first one
     positional = False  # True: emitted code depends on absolute factor ranges, not only on their lengths
+    in_lines = False  # True: its instructions take operands from whole lines of scratchpad on only
     online = False  # True: the factor that a result needs whole may come in slices, with running maxima and sums
     in_place: tuple[int, ...] = ()  # read accesses whose bytes the result may take
     over: tuple[int, ...] = ()  # further ones, of results that are only read again, so that nothing waits for a store

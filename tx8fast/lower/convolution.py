@@ -161,7 +161,7 @@ class Windowed(Lowering):
         em.add(
             name, src=s.reads[0], weight=weight, out=out, bias=bias, n=1, c=self.in_channels(s.lo, s.hi),
             oh=s.hi[1] - s.lo[1], ow=self.out.shape[2], oc=oc, dx=self.dilation[1], dy=self.dilation[0],
-            psum=0 if s.first else s.acc, psum_en=int(not s.first), psum_fmt=FORMAT_CODES[self.sum_dtype],
+            psum=0 if s.first else s.acc, psum_en=int(not s.first), psum_fmt=FORMAT_CODES[s.addend_dtype or self.sum_dtype],
             out_fmt=FORMAT_CODES[self.dtype if s.last else ACC],
             bias_en=int(bool(bias)), act=self.act if s.last else 0, fmt=FORMAT_CODES[self.dtype], **fields,
         )  # fmt: skip

@@ -137,6 +137,7 @@ class PositionReduce(Lowering):
     """sum, mean, max or min over positions of each image: rows, columns or both; channels stay."""
 
     kind = "positions"
+    in_lines = True
     takes = frozenset({"reduce"})
 
     def __init__(self, record: OpRecord, machine: Machine) -> None:

@@ -72,11 +72,25 @@ class Stream(Lowering, ABC):
     spm_bytes = 0
     work_cycles = 0  # of a tile's busiest compute engine, once the code has been timed
     resident: tuple[Fill, ...] = ()  # loaded once, before the first round
+    images: int  # that the tiles have
+    per_image = 1  # tiles
 
-    def spread_over_tiles(self) -> None:
-        """Find how many images each tile has. Whether idle tiles are worth it is a matter of price."""
-        self.images_per_tile = -(-self.n_images // self.machine.n_tiles)
-        self.tiles = -(-self.n_images // self.images_per_tile)
+    @property
+    def in_turn(self) -> list[Stream]:
+        """The streams that the launch runs one after the other, each on the images behind those of the one before."""
+        return [self]
+
+    def even_cycles(self) -> float:
+        """Cycles of the busiest compute engine's work, were it spread over all tiles."""
+        return sum([s.work_cycles * s.tiles / self.machine.n_tiles for s in self.in_turn])
+
+    def spread_over_tiles(self, images: int) -> None:
+        """Find how many of so many images each tile has. Whether tiles without one are worth it is a matter of price; they load weights for
+        the others, so that fewer images do not wait longer for these."""
+        self.images_per_tile = -(-images // self.machine.n_tiles)
+        self.tiles = -(-images // self.images_per_tile)
+        self.loaders = self.machine.n_tiles
+        self.images = images
         self.capacity = self.machine.spm_limit - self.machine.spm_base
 
     @abstractmethod
@@ -110,13 +124,24 @@ class Stream(Lowering, ABC):
     def work(self, r: int, base: int) -> Iterator[Work | Move | Fill]:
         """Yield what the engines do in round r of an image; a fill: planes of the image that are loaded then."""
 
+    def shared_fills(self) -> Iterator[Fill]:
+        """Yield the fills that several tiles load together."""
+        for here in self.rounds:
+            yield from here.shared
+
+    def all_fills(self) -> Iterator[Fill]:
+        """Yield all fills."""
+        yield from self.resident
+        for here in self.rounds:
+            yield from (*here.shared, *here.private)
+
     def sharable(self, size_bytes: int) -> bool:
         """True for weights that the tiles load together."""
-        return self.tiles > 1 and self.sharing and size_bytes >= SHARE_MIN_BYTES
+        return self.loaders > 1 and self.sharing and size_bytes >= SHARE_MIN_BYTES
 
     def part_of(self, fill: Fill) -> int:
         """Bytes of the part of a shared fill that one tile loads."""
-        return part_bytes(fill.size_bytes, self.tiles)
+        return part_bytes(fill.size_bytes, self.loaders)
 
     @property
     def too_short(self) -> bool:

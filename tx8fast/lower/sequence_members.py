@@ -62,7 +62,7 @@ class Members(Stream):
         sizes = (self.n_images, self.positions, result.shape[-1], *self.mask_sizes)
         alone = (True, *(False,) * (len(sizes) - 1))
         self.set_factors(sizes, split=alone, shard=alone)
-        self.spread_over_tiles()
+        self.spread_over_tiles(self.n_images)
         if 2 * self.tiles < machine.n_tiles:  # laying it out takes seconds, and it would hardly pay
             raise NotLowerable("more than half of the tiles would have no sequence")
 

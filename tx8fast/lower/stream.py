@@ -59,8 +59,9 @@ def smallest_first(record: GroupRecord) -> GroupRecord:
 class ConvStream(Stream, Chain):
     kind = "conv stream"
 
-    def __init__(self, record: GroupRecord, machine: Machine) -> None:
-        super().__init__(thinned(smallest_first(record)), machine)
+    def __init__(self, record: GroupRecord, machine: Machine, leading: int = 0) -> None:
+        """leading: how many of the first images it is about, 0: all."""
+        super().__init__(self._prepared(smallest_first(record)), machine)
         self.n_images = record.results[0].shape[0]
         images = sorted({s[1] for stage in self.stages for s in stage.images.values() if s[0] == "in"})
         self.inputs: dict[Source, int] = {}
@@ -81,7 +82,10 @@ class ConvStream(Stream, Chain):
                 self._add(stage.planes, self._image_access(spec))
         self.writes = [self._image_access(record.results[0])]
         self.set_factors((self.n_images,))
-        self.spread_over_tiles()
+        self.spread_over_tiles(leading or self.n_images)
+
+    def _prepared(self, record: GroupRecord) -> GroupRecord:
+        return thinned(record)
 
     def _image_access(self, spec: TensorSpec) -> Access:
         dims = [Dim(self.n_images, ((0, 1),)), *(Dim(s, full=True) for s in spec.shape[1:])]
@@ -112,7 +116,19 @@ class ConvStream(Stream, Chain):
     # -- parts and rounds ---------------------------------------------------------------------------------------
 
     def lay_out(self, name: str, cycles: Callable[[], int]) -> None:
-        """Cut the members so that everything fits: large parts where there is room. Raises InfeasibleError."""
+        """Cut the members so that everything fits: large parts where there is room. All tiles load weights, or half of them if these
+        have the images: many load fast, few agree fast. Raises InfeasibleError."""
+        most = self.machine.n_tiles
+        counts = [n for n in (most // 2, most) if n >= self.tiles] if self.sharing else [most]
+        found = []
+        for self.loaders in counts:
+            self._lay_out(name)
+            found.append((cycles() if len(counts) > 1 else 0, -self.loaders))
+        if (best := -min(found)[1]) != self.loaders:
+            self.loaders = best
+            self._lay_out(name)
+
+    def _lay_out(self, name: str) -> None:
         self.image_of = self._images()
         alive = self._alive()
         need = max(alive)
@@ -352,11 +368,16 @@ class ConvStream(Stream, Chain):
     def emit_part(self, em: Emitter, p: int, base: int) -> None:
         """Emit a part of a member; `base` is the arena's address."""
         i, lo, hi = self.parts[p]
+        self.stages[i].low.emit(em, self.slice_of(p, base, (lo, hi), {}))
+
+    def slice_of(self, p: int, base: int, ranges: Ranges, within: Mapping[int, int]) -> Slice:
+        """Return `ranges` of a part as a slice. within: where in fills begins what these are about."""
+        i, (lo, hi) = self.parts[p][0], ranges
         stage = self.stages[i]
         low = stage.low
         reads = [0] * len(low.reads)
         for j in stage.others:
-            reads[j] = base + self.at["fill", (self.filled[p], j)]
+            reads[j] = base + self.at["fill", (self.filled[p], j)] + within.get(j, 0)
         out = self._address(("op", i), low.writes[0], lo, hi)
         acc = 0
         for j, source in stage.images.items():
@@ -368,8 +389,7 @@ class ConvStream(Stream, Chain):
         scratch = [base + self.at["scratch", p, j] for j in range(n)]
         if isinstance(low, Windowed):
             scratch *= 2  # of either parity
-        em_slice = Slice(lo, hi, reads, [base + out], scratch, [], acc, not acc)
-        low.emit(em, em_slice)
+        return Slice(lo, hi, reads, [base + out], scratch, [], acc, not acc)
 
     def _address(self, source: Source, access: Access, lo: Sequence[int], hi: Sequence[int]) -> int:
         """Where what a part uses of an image begins: whole blocks of all positions, or some positions of one block."""

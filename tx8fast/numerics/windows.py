@@ -28,6 +28,6 @@ def is_depthwise(groups: int, ins: int, outs: int, dilation: Sequence[int]) -> b
 def window_counts(size: int, out: int, kernel: int, stride: int, lo: int, hi: int, with_padding: bool) -> np.ndarray:
     """Return how many positions each of `out` windows along one axis averages, i64. Positions behind the trailing
     padding, which rounding the output length up may add, never count."""
-    at = np.arange(out)[:, None] * stride - lo + np.arange(kernel)
+    begin = np.arange(out) * stride - lo
     first, last = (-lo, size + hi) if with_padding else (0, size)
-    return ((at >= first) & (at < last)).sum(axis=1)
+    return np.maximum(np.minimum(begin + kernel, last) - np.maximum(begin, first), 0)

@@ -120,7 +120,7 @@ def holds(field: Field, graph: Graph, end: End, values: dict[str, Value], found:
         words = k.binary("mul_p", words.reshape(factor.shape), k.invert(factor, field.p), field.p)
     left, states = k.dots(words.reshape(-1, n), r, field.p)
     through = _times(field, b, r, bool(op.record.attr("trans_b")))
-    if states & SPECIAL or through is None or not isinstance(a, Elements):
+    if states & SPECIAL or through is None or not len(through) or not isinstance(a, Elements):
         return False
     right, states = k.dots(a.p.reshape(-1, len(through)), through, field.p)
     total = right.astype(np.int64)

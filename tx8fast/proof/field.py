@@ -198,9 +198,11 @@ class Field:
         return Elements(p, np.where(absent, np.uint32(ABSENT), total.astype(np.uint32)))
 
     def mean(self, a: Elements, axis: int | tuple[int, ...], keepdims: bool = False) -> Elements:
-        """Return sums over an axis or several times the inverse of the count."""
+        """Return sums over an axis or several times the inverse of the count; of no elements: one number that nothing else gives."""
         axes = (axis,) if isinstance(axis, int) else axis
         count = int(np.prod([a.shape[x] for x in axes]))
+        if not count:
+            return self.random("mean of nothing", ()).broadcast_to(self.sum(a, axis, keepdims).shape)
         return self.mul(self.sum(a, axis, keepdims), self.inverse_of(count))
 
     def matmul(self, a: Elements, b: Elements, sides: str = "pq") -> Elements:

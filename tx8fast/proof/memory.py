@@ -248,7 +248,8 @@ class Ddr:
         self.starts: list[int] = []
         self.parts: list[Memory | tuple[int, int, Stream]] = []
         at = base
-        for address, size, stream in sorted(streams, key=lambda s: s[0]):
+        # what has no bytes would share its address with what lies behind it
+        for address, size, stream in sorted((s for s in streams if s[1]), key=lambda s: s[0]):
             if address > at:
                 self._add(at, Memory(address - at, at))
             self._add(address, (address, size, stream))

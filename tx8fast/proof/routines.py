@@ -44,6 +44,8 @@ class Operand:
             values, good = self.ints(pick)
             found = self.tile.field.numbers(values)
             return Elements(np.where(good, found.p, np.uint32(UNDEFINED)), found.q)
+        if not where.size:
+            return self.tile.field.numbers(np.zeros(where.shape))
         size = forms.bytes_of(self.dtype)
         flat, out = where.reshape(-1), Memory(where.size * size)
         # elements that follow one another are read together

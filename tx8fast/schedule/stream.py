@@ -13,7 +13,7 @@ from tx8fast.lower.transfer import PIECES, ddr_offset
 from tx8fast.machine import Machine
 from tx8fast.program.model import SEVERAL
 from tx8fast.schedule.buffers import buffer_table
-from tx8fast.tile.stream_code import StreamCode
+from tx8fast.tile.stream_codes import stream_code
 from tx8fast.tile.tiling import Tiling
 
 
@@ -24,27 +24,31 @@ def stream_codes(low: Stream, tiling: Tiling, barrier: bool, meet: bool
     arguments = [*low.arguments(), len(low.record.operands)]
     offsets = np.zeros((machine.n_tiles, PIECES * len(accesses)), np.int64)
     tile_code = np.full(machine.n_tiles, -1, np.int16)
-    codes: list[np.ndarray] = []
-    builders: dict[int, StreamCode] = {}
-    for t, r in enumerate(tiling.ranges):
-        if r.idle:
-            continue
+    whole, last = low.in_turn[0], low.in_turn[-1]
+    each = whole.images_per_tile if whole.per_image == 1 else 0  # images that a tile has for itself
+    starts = [t * each if t < whole.tiles else 0 for t in range(machine.n_tiles)]
+    rest = low.sizes[1:]
+    for t, first in enumerate(starts):
         for a, access in enumerate(accesses):
-            starts = [x for x, _ in access.box(r.lo, r.hi)]
-            offsets[t, PIECES * a : PIECES * a + PIECES] = [ddr_offset(access.spec, starts, q) for q in range(PIECES)]
-        own = r.hi[0] - r.lo[0]
-        if own not in builders:
-            builders[own] = StreamCode(low, machine.spm_base, own, low.images_per_tile, meet, barrier)
-        tile_code[t] = len(codes)
-        codes.append(isa.roll(builders[own].for_tile(t)))
+            begin = [x for x, _ in access.box((first, *[0] * len(rest)), (first + 1, *rest))]
+            offsets[t, PIECES * a : PIECES * a + PIECES] = [ddr_offset(access.spec, begin, q) for q in range(PIECES)]
+    parts = [stream_code(s, starts, barrier or s is not last, meet) for s in low.in_turn]
+    codes: list[np.ndarray] = []
+    for t in range(machine.n_tiles):
+        found = [code(t) for code in parts]
+        if any(len(rows) for rows in found):
+            tile_code[t] = len(codes)
+            codes.append(isa.roll(np.concatenate([rows.view(np.uint8) for rows in found]).view(isa.RECORD)))
     return codes, tile_code, np.repeat(np.array(arguments, np.int32), PIECES), offsets
 
 
 def stream_table(low: Stream, machine: Machine) -> np.ndarray:
     """Return the buffer table of a stream. Weights' buffers are their argument's; the others hold several values in turn."""
     argument = low.arguments()
-    fills = [*low.resident, *(f for r in low.rounds for f in (*r.shared, *r.private))]
-    owner = {(kind, f.key): argument[f.read] for f in fills for kind in ("fill", "part")}
-    return buffer_table(
-        (machine.spm_base + low.at[name], size, owner.get(name, SEVERAL)) for name, size in low.held_bytes.items()
-    )
+    found = []
+    for s in low.in_turn:
+        owner = {(kind, f.key): argument[f.read] for f in s.all_fills() for kind in ("fill", "part")}
+        found += [
+            (machine.spm_base + s.at[name], size, owner.get(name, SEVERAL)) for name, size in s.held_bytes.items()
+        ]
+    return buffer_table(found)

@@ -57,7 +57,7 @@ MAX_LOOKED = 2000  # candidates whose scratchpad demand is worked out
 def only_plan(low: Lowering, machine: Machine, name: str = "") -> Plan | None:
     """Return the plan of a lowering that leaves nothing to choose, None of all others. Raises InfeasibleError if it does not fit."""
     if isinstance(low, KernelCore):
-        return kernel_core_plan(low, machine)
+        return kernel_core_plan(low, machine, name)
     if isinstance(low, Collective):
         return Plan((), (), (), (), 1, low.estimate_cycles(), low.spm_bytes, "dte")
     return stream_plan(low, machine, name or low.record.kind) if isinstance(low, Stream) else None

@@ -208,7 +208,7 @@ def _stream(fn: FunctionTable, steps: Sequence[Step], start: int, end: int, used
     found = _planned(merged, planner)
     if found is None:
         return None
-    work = found.low.work_cycles if isinstance(found.low, LoweredStream) else 0
+    work = found.low.even_cycles() if isinstance(found.low, LoweredStream) else 0.0
     near = found.plan.estimate_cycles * STREAM_RATIO <= _bound(merged.record, work, planner.machine)
     return Stream(start, end, merged, near)
 
@@ -222,11 +222,9 @@ def _planned(merged: Step, planner: Planner) -> Planned | None:
         return None
 
 
-def _bound(record: Record, work_cycles: int, machine: Machine) -> float:
-    """Cycles that other plans of the group hardly beat: a compute engine's work, were it spread over all tiles, and all
-    operands and results once over DDR."""
-    images = record.results[0].shape[0]
-    per_tile = -(-images // machine.n_tiles)
+def _bound(record: Record, work_cycles: float, machine: Machine) -> float:
+    """Cycles that other plans of the group hardly beat: a compute engine's work, spread over all tiles, and all operands and results
+    once over DDR."""
     specs = [s for s in (*record.operands, *record.results) if s is not None]
     moved = sum(spec_bytes(s) for s in specs) / machine.ddr_bytes_per_cycle
-    return max(moved, work_cycles * images / (per_tile * machine.n_tiles))
+    return max(moved, work_cycles)

@@ -217,6 +217,11 @@ def _best(machine: Machine, losses: BankLosses, found: Mapping[Form, int], kept:
 
 def stream_phases(low: Stream) -> None:
     """Move what a stream has in scratchpad to where its instructions meet least in the banks, as far as the bytes are there."""
+    for part in low.in_turn:
+        _stream_phases(part)
+
+
+def _stream_phases(low: Stream) -> None:
     names: dict[tuple, int] = {}
     found: Counter[Form] = Counter()
     for rows, present in low.beside():

@@ -18,6 +18,7 @@ from tx8fast.lower.transfer import PIECES, Descriptor, clip, ddr_offset
 from tx8fast.records import dataclass
 from tx8fast.tile import multicast
 from tx8fast.tile.multicast import ENGINES, LOADS
+from tx8fast.tile.sharing import Groups, Loaders
 from tx8fast.tile.transfers import dma_rows
 
 
@@ -47,21 +48,23 @@ class StreamCode:
         self.out: list[np.ndarray | _Own] = []
         self.copies = multicast.copies_own(low.machine)
         self.rounds = low.rounds
-        self.mask = (1 << low.tiles) - 1
+        self.mask = (1 << low.loaders) - 1
         self.first = [
             ddr_offset(a.spec, (0,) * len(a.spec.shape), q) for a in (*low.reads, *low.writes) for q in range(PIECES)
         ]
         self.pending: dict[int, list[tuple[np.ndarray, np.ndarray, np.ndarray]]] = {w: [] for w in ENGINES}
-        self.exchanges: list[tuple[tuple[int, ...], bool]] = []  # bytes of their fills, and whether tiles meet before
+        #: groups and loaders of their fills, bytes of these, and whether tiles meet before
+        self.exchanges: list[tuple[tuple[Groups, ...], tuple[Loaders, ...], tuple[int, ...], bool]] = []
         self._build(images, meet, barrier)
 
     def _build(self, images: int, meet: bool, barrier: bool) -> None:
         total = images * len(self.rounds)
         self._parts(0)
-        for fill in self.low.resident:
-            at = self.base + self.low.at["fill", fill.key]
-            self._ordered(self._dma(fill.read, self.low.transfers(fill), at, "rdma", ENGINES[0]), ENGINES[0])
-        self._ordered(_through(self.low.first_work(self.base), ENGINES[0]), ENGINES[0])
+        if self.own:
+            for fill in self.low.resident:
+                at = self.base + self.low.at["fill", fill.key]
+                self._ordered(self._dma(fill.read, self.low.transfers(fill), at, "rdma", ENGINES[0]), ENGINES[0])
+            self._ordered(_through(self.low.first_work(self.base), ENGINES[0]), ENGINES[0])
         self._inputs(0)
         self._private(0)
         self._add("wait_worker", workers=1 << LOADS)
@@ -198,7 +201,9 @@ class StreamCode:
         if not shared:
             return
         monitor = len(self.exchanges) % 2
-        self.exchanges.append((tuple([f.size_bytes for f in shared]), meet))
+        n = len(shared)
+        sizes = tuple([f.size_bytes for f in shared])
+        self.exchanges.append((((self.mask,),) * n, ((0, self.low.loaders),) * n, sizes, meet))
         if meet:
             self.out.append(isa.rows(multicast.meet([self.mask])))
         for fill in shared:

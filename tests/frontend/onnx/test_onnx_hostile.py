@@ -10,9 +10,14 @@ import pytest
 from frontend.onnx.onnx_build import BOOL, I64, imported, info, model, node
 from onnx import helper
 
-from tx8fast.errors import ImportModelError, UnsupportedError
+from tx8fast.api import compile_ir
+from tx8fast.errors import ImportModelError, InfeasibleError, UnsupportedError
 from tx8fast.frontend.onnx import import_model, import_onnx
 from tx8fast.frontend.onnx.node import MAX_OPSET
+from tx8fast.ir.ops.contraction import MAX_SIZE, MAX_STEP
+from tx8fast.isa.limits import LIMITS
+from tx8fast.machine import load_machine
+from tx8fast.options import CompileOptions
 
 OPSETS = [helper.make_opsetid("", 20), helper.make_opsetid("acme", 1)]
 
@@ -55,13 +60,66 @@ def test_inputs_that_no_machine_holds(shape):
     ("Mul", "a a", {"a": np.array([2**40])}, "it.*does not fit 64 bits"),
     ("Add", "a a", {"a": np.array([2**62])}, "it.*does not fit 64 bits"),
     ("Reshape", "x s", {"s": np.array([2**62, -1])}, "it.*cannot view"),
-    ("Conv", "x w", {"w": np.ones((1, 1, 2, 2), np.float32)}, "it.*at least the window"),
+    ("Conv", "x w", {"w": np.ones((1, 1, 2, 2), np.float32)}, "it.*'dilation'.*required 2 integers from 1 to 2147483647"),
+    ("LRN", "x", {}, "it.*'kernel'.*required a window of at most 1000000000 elements"),
+    ("Col2Im", "c i b", {"c": np.ones((1, 4, 9), np.float32), "i": np.array([4, 4]), "b": np.array([2, 0])},
+     r"it.*'kernel'.*found \(2, 0\)"),
+    ("Col2Im", "c i b", {"c": np.ones((1, 4, 8), np.float32), "i": np.array([4, 4]), "b": np.array([2, 2])},
+     "it.*found blocks 8 .*required blocks 9"),
+    ("HannWindow", "s", {"s": np.array(2**31)}, "it.*the window has 2.*e.09 elements"),
+    ("EyeLike", "s", {"s": np.broadcast_to(np.int8(0), (2**14, 2**14))}, "it.*the identity has 2.*e.08 elements"),
+    ("DFT", "c s", {"c": np.ones((1, 4, 1), np.float32), "s": np.array(2**15)}, "it.*the matrix of the transform has 1.*e.09"),
+    ("STFT", "c s _ l", {"c": np.ones((1, 2**15, 1), np.float32), "s": np.array(1), "l": np.array(2**14)},
+     "it.*the table of frames has 2.*e.08"),
+    ("AffineGrid", "c s", {"c": np.ones((1, 2, 3), np.float32), "s": np.array([1, 1, 2**30, 2**30])}, "it.*the grid has 3.*e.18"),
+    ("MelWeightMatrix", "a a b c d", {"a": np.array(2**15), "b": np.array(8000), "c": np.float32(0), "d": np.float32(4000)},
+     "it.*the table of weights has 5.*e.08"),
+    ("Resize", "x _ s", {"s": np.array([1, 1, 1, 2e7], np.float32)}, "it.*the table of what is read has 3.*e.08"),
 ])  # fmt: skip
 def test_absurd_sizes(op, inputs, weights, message):
-    attrs = {"dilations": [2**62, 1]} if op == "Conv" else {}
+    attrs = {"Conv": {"dilations": [2**62, 1]}, "LRN": {"size": 2**31 - 1}, "Resize": {"mode": "linear"}}.get(op, {})
     with pytest.raises(ImportModelError, match=message) as e:
         one(op, inputs, weights, **attrs)
     assert str(e.value).count("node 'it'") == 1 and "\n" not in str(e.value)
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "kernel"),
+    [("Conv", "x w", (0, 2)), ("ConvTranspose", "x w", (2, 0)), ("ConvTranspose", "v w", (1, 0, 1))],
+)
+def test_windows_of_no_elements(op, inputs, kernel):
+    with pytest.raises(ImportModelError, match="it.*found a window of 0 elements along an axis, required at least 1"):
+        one(op, inputs, {"w": np.ones((1, 1, *kernel), np.float32), "v": np.ones((1, 1, 2, 2, 2), np.float32)})
+
+
+@pytest.mark.parametrize(("op", "weights", "attrs"), [
+    ("RoiAlign", {"r": np.ones((1, 4), np.float32), "b": np.zeros(1, np.int64)}, {"sampling_ratio": 2**31 - 1}),
+])  # fmt: skip
+def test_work_that_no_counter_holds(op, weights, attrs):
+    ir = one(op, " ".join(["x", *weights]), weights, **attrs)
+    with pytest.raises(
+        InfeasibleError, match=r"it: the kernel core would do [\d,]+ loads, at most [\d,]+ can be counted"
+    ):
+        compile_ir(ir, load_machine("test_2x2"), CompileOptions())
+
+
+@pytest.mark.parametrize(("op", "weights", "attrs"), [
+    ("Conv", {"w": np.ones((1, 1, 2, 2), np.float32)}, {}), ("MaxPool", {}, {"kernel_shape": [2, 2]}),
+    ("AveragePool", {}, {"kernel_shape": [2, 2]}),
+])  # fmt: skip
+@pytest.mark.parametrize("step", [MAX_STEP, MAX_STEP + 1, MAX_SIZE])
+def test_strides_beyond_what_an_engine_counts(op, weights, attrs, step):
+    ir = one(op, " ".join(["x", *weights]), weights, strides=[step, step], **attrs)
+    program = compile_ir(ir, load_machine("test_2x2"), CompileOptions())
+    x = np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4)
+    found = program.run({"x": x}, sanitize=True)["y"]
+    corner = x[0, 0, :2, :2]
+    assert found.item() == {"Conv": corner.sum(), "MaxPool": corner.max(), "AveragePool": corner.mean()}[op]
+
+
+def test_the_longest_step_is_what_the_instructions_hold():
+    assert all(LIMITS[field][1] == MAX_STEP + 1 for field in ("sx", "sy", "dx", "dy", "kx", "ky"))
+    assert all(LIMITS[field][1] >= MAX_STEP + 1 for field in ("top", "bottom", "left", "right"))
 
 
 def test_not_a_number_in_a_shape():

@@ -111,6 +111,7 @@ def _resample(n: Node, x: Tensor, axes: list[Axis], mode: str, coordinates: str)
     dtype = x.dtype
     for a in axes:
         crop = coordinates == "tf_crop_and_resize"
+        n.bounded(a.out * (1 if mode == "nearest" else a.size), "the table of what is read")
         if a.out == a.size and math.isclose(a.scale, 1.0) and not (crop and (a.start, a.end) != (0.0, 1.0)):
             continue
         where = _source(n, a, coordinates)

@@ -222,6 +222,7 @@ def _eye_like(n: Node) -> Tensor:
     dtype = dtype_of(n.attrs["dtype"], n.where) if "dtype" in n.attrs else x.dtype
     if x.rank != 2:
         raise n.bad(f"the input has rank {x.rank}, required 2")
+    n.bounded(math.prod(x.shape), "the identity")
     return n.const(np.eye(*x.shape, k=n.attr("k", 0)).astype(np_type(dtype)), dtype)
 
 

@@ -20,7 +20,7 @@ def _window(*coefficients: float):
     """A sum of cosines a0 - a1 cos(2 pi n / N) + a2 cos(4 pi n / N)."""
 
     def run(n: Node) -> Tensor:
-        size = int(n.number(0, "size"))
+        size = n.bounded(int(n.number(0, "size")), "the window")
         dtype = dtype_of(n.attr("output_datatype", 1), n.where)
         steps = size if n.attr("periodic", 1) else size - 1
         angle = 2 * math.pi * np.arange(size) / max(steps, 1)
@@ -32,6 +32,7 @@ def _window(*coefficients: float):
 
 def _mel_weights(n: Node) -> Tensor:
     bins, length, rate = (int(n.number(i, "parameter")) for i in range(3))
+    n.bounded((length // 2 + 1) * bins, "the table of weights")
     if rate < 1:
         raise n.bad(f"the sample rate is {rate}, required 1 or more")
     low, high = (float(n.number(i, "edge frequency")) for i in (3, 4))
@@ -56,6 +57,7 @@ def _fourier(n: Node, x: Tensor, axis: int, length: int, inverse: bool, onesided
     """Transform [..., axis, ..., 1 or 2] (last: real, imaginary); `length` cuts or extends the axis with zeros."""
     given = x.shape[axis]
     complex_in = x.shape[-1] == 2
+    n.bounded(length * length, "the matrix of the transform")
     spectrum = np.fft.fft(np.eye(length), axis=0)  # [frequency, time]
     if inverse and onesided:
         return _inverse_real(n, x, axis, length)
@@ -122,6 +124,7 @@ def _stft(n: Node) -> Tensor:
         raise n.bad("neither a window nor frame_length is given")
     length = int(n.number(3, "frame_length")) if n.has(3) else n[2].shape[0]
     count = 1 + (x.shape[1] - length) // step
+    n.bounded(count * length, "the table of frames")
     places = np.arange(count)[:, None] * step + np.arange(length)[None, :]
     frames = n.op("gather", x, n.const(places.astype(np.int64)), axis=1)
     if n.has(2):
@@ -176,6 +179,7 @@ def _affine_grid(n: Node) -> Tensor:
     """Base coordinates in [-1, 1] times the transposed transforms."""
     theta, size = n[0], n.listed(1, "size")
     spatial = size[2:]
+    n.bounded(math.prod(spatial) * (len(spatial) + 1), "the grid")
     lines = []
     for length in spatial:
         step = np.linspace(-1, 1, length) if n.attr("align_corners", 0) else (2 * np.arange(length) + 1) / length - 1

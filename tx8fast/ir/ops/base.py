@@ -253,11 +253,14 @@ def match(op: Op, i: int, what: str, found: Any, required: Any) -> None:
         )
 
 
-def pair_attr(op: Op, name: str, rank: int, low: int | None = None) -> tuple[int, ...]:
-    """Return an integer tuple attribute of length `rank` whose entries are >= `low`."""
+def pair_attr(op: Op, name: str, rank: int, low: int | None = None, high: int | None = None) -> tuple[int, ...]:
+    """Return an integer tuple attribute of length `rank` whose entries are >= `low` and <= `high`."""
     v = op.attrs[name]
-    if len(v) != rank or any(type(k) is not int or (low is not None and k < low) for k in v):
-        raise fail(op, name, v, f"{rank} integers" + ("" if low is None else f" >= {low}"))
+    if len(v) != rank or any(
+        type(k) is not int or (low is not None and k < low) or (high is not None and k > high) for k in v
+    ):
+        bounds = "" if low is None else f" >= {low}" if high is None else f" from {low} to {high}"
+        raise fail(op, name, v, f"{rank} integers{bounds}")
     return v
 
 

@@ -6,6 +6,8 @@ Conv tensors are NHWC [N, H, W, C]; weights HWOI [Kh, Kw, O, C / groups].
 
 from __future__ import annotations
 
+import math
+
 from tx8fast.ir import equation, factors
 from tx8fast.ir.core import REQUIRED, Op
 from tx8fast.ir.ops.base import (
@@ -65,12 +67,24 @@ def _contract(op: Op):
     return [(eq.out_shape, _result_dtype(op))]
 
 
+#: the longest stride, dilation, window or padding, elements: of the engines' instructions, and of the kernel core's routines,
+#: where the window of a pool has at most so many elements
+MAX_STEP, MAX_SIZE, MAX_TAPS = (1 << 25) - 1, (1 << 31) - 1, 10**9
+
+
+def check_window(op: Op, i: int, kernel: int) -> None:
+    """Raise VerifyError for a window of no elements, which covers nothing of operand `i`."""
+    if kernel < 1:
+        raise fail(op, i, f"a window of {kernel} elements along an axis", "at least 1")
+
+
 def window_out(op: Op, i: int, size, kernel, stride: int, dilation: int, lo: int, hi: int, ceil: bool = False):
     """Return the output length of a window along one axis, or -1 if `size` is unknown."""
     if not is_num(size, kernel):
         return -1
+    check_window(op, i, kernel)
     span = size + lo + hi - dilation * (kernel - 1) - 1
-    if span < 0:
+    if span < 0 and not (ceil and span > -stride):  # rounded up, one window that reaches over the end is left
         raise fail(
             op,
             i,
@@ -83,10 +97,18 @@ def window_out(op: Op, i: int, size, kernel, stride: int, dilation: int, lo: int
     return out
 
 
-def window_attrs(op: Op) -> list[tuple[int, ...]]:
-    """Return checked (stride, dilation, pad_lo, pad_hi), two entries each."""
-    s, d = pair_attr(op, "stride", 2, 1), pair_attr(op, "dilation", 2, 1)
-    return [s, d, pair_attr(op, "pad_lo", 2, 0), pair_attr(op, "pad_hi", 2, 0)]
+def window_attrs(op: Op, rank: int = 2) -> list[tuple[int, ...]]:
+    """Return checked (stride, dilation, pad_lo, pad_hi), `rank` entries each."""
+    lows = {"stride": 1, "dilation": 1, "pad_lo": 0, "pad_hi": 0}
+    return [pair_attr(op, name, rank, low, MAX_SIZE) for name, low in lows.items()]
+
+
+def pool_kernel(op: Op, rank: int = 2) -> tuple[int, ...]:
+    """Return the checked window of a pool, `rank` entries."""
+    kernel = pair_attr(op, "kernel", rank, 1, MAX_SIZE)
+    if math.prod(kernel) > MAX_TAPS:
+        raise fail(op, "kernel", kernel, f"a window of at most {MAX_TAPS} elements")
+    return kernel
 
 
 def _conv(op: Op):
@@ -115,6 +137,8 @@ def _conv_transpose(op: Op):
     hw = []
     for i in (0, 1):
         n, k = x[1 + i], w[i]
+        if is_num(k):
+            check_window(op, 1, k)
         hw.append(s[i] * (n - 1) + extra[i] + d[i] * (k - 1) + 1 - lo[i] - hi[i] if is_num(n, k) else -1)
         if hw[i] < 1 and is_num(n, k):
             raise fail(op, "pad_lo", lo, f"padding that leaves an output, found length {hw[i]}")
@@ -135,6 +159,7 @@ def _conv_engine(op: Op) -> str:
         groups == 1 or is_depthwise(groups, w[3], w[2] // groups, d) or dense_groups(groups, w[3], w[2] // groups, 64)
     )
     fits = max(w[:2]) <= 255 and max(x[1:3]) <= 4096 and max(x[3], w[2]) <= 16384
+    fits = fits and max(*s, *d, *lo, *hi) <= MAX_STEP
     return "ne" if whole and fits and min(*lo, *hi) >= 0 and op.attrs["act"] in ("none", "relu") else "kcore"
 
 

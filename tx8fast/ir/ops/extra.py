@@ -14,7 +14,7 @@ from tx8fast.graph_table import Dim, Rule
 from tx8fast.ir import factors
 from tx8fast.ir.core import REQUIRED, Op
 from tx8fast.ir.ops.base import OpDef, fail, is_num, match, norm_axis, pair_attr, tensor
-from tx8fast.ir.ops.contraction import window_out
+from tx8fast.ir.ops.contraction import check_window, pool_kernel, window_attrs, window_out
 from tx8fast.ir.types import DTYPE_BITS, FLOAT_DTYPES
 
 
@@ -84,16 +84,11 @@ def _bitcast(op: Op):
     return [(x.shape, dtype)]
 
 
-def _geometry(op: Op, rank: int):
-    s, d = pair_attr(op, "stride", rank, 1), pair_attr(op, "dilation", rank, 1)
-    return s, d, pair_attr(op, "pad_lo", rank, 0), pair_attr(op, "pad_hi", rank, 0)
-
-
 def _conv_nd(op: Op):
     x, w = tensor(op, 0, min_rank=3), tensor(op, 1)
     rank = len(x.shape) - 2
     w = tensor(op, 1, rank=rank + 2)
-    s, d, lo, hi = _geometry(op, rank)
+    s, d, lo, hi = window_attrs(op, rank)
     g = op.attrs["groups"]
     if g < 1 or x.shape[-1] % g or w.shape[-2] % g:
         raise fail(op, "groups", g, f"a divisor of the channel counts {x.shape[-1]} and {w.shape[-2]}")
@@ -106,8 +101,10 @@ def _conv_transpose_nd(op: Op):
     x = tensor(op, 0, min_rank=3)
     rank = len(x.shape) - 2
     w = tensor(op, 1, rank=rank + 2)
-    s, d, lo, hi = _geometry(op, rank)
+    s, d, lo, hi = window_attrs(op, rank)
     extra = pair_attr(op, "out_pad", rank, 0)
+    for k in w.shape[:rank]:
+        check_window(op, 1, k)
     match(op, 1, "input channels", w.shape[-1], x.shape[-1])
     out = [s[i] * (x.shape[1 + i] - 1) + extra[i] + d[i] * (w.shape[i] - 1) + 1 - lo[i] - hi[i] for i in range(rank)]
     if any(n < 1 for n in out):
@@ -118,8 +115,8 @@ def _conv_transpose_nd(op: Op):
 def _pool_shape(op: Op):
     x = tensor(op, 0, min_rank=3)
     rank = len(x.shape) - 2
-    k = pair_attr(op, "kernel", rank, 1)
-    s, d, lo, hi = _geometry(op, rank)
+    k = pool_kernel(op, rank)
+    s, d, lo, hi = window_attrs(op, rank)
     ceil = op.attrs["ceil_mode"]
     out = [window_out(op, 0, x.shape[1 + i], k[i], s[i], d[i], lo[i], hi[i], ceil) for i in range(rank)]
     return (x.shape[0], *out, x.shape[-1]), x.dtype
@@ -135,7 +132,7 @@ def _pool_indices(op: Op):
 
 def _deform_conv(op: Op):
     x, w, offset = tensor(op, 0, rank=4), tensor(op, 1, rank=4), tensor(op, 2, rank=4)
-    s, d, lo, hi = _geometry(op, 2)
+    s, d, lo, hi = window_attrs(op)
     out = [window_out(op, 0, x.shape[2 + i], w.shape[2 + i], s[i], d[i], lo[i], hi[i]) for i in (0, 1)]
     wanted = (x.shape[0], 2 * op.attrs["offset_groups"] * w.shape[2] * w.shape[3], *out)
     if offset.shape != wanted:
@@ -187,11 +184,14 @@ def _regions(op: Op):
 
 def _col2im(op: Op):
     x, image = tensor(op, 0, rank=3), op.attrs["image"]
-    taps = 1
-    for k in op.attrs["kernel"]:
-        taps *= k
+    rank = len(image)
+    k = pool_kernel(op, rank)
+    s, d, lo, hi = window_attrs(op, rank)
+    taps = math.prod(k)
     if is_num(x.shape[1]) and x.shape[1] % taps:
         raise fail(op, 0, f"{x.shape[1]} rows", f"a multiple of the block's {taps} elements")
+    blocks = math.prod(window_out(op, 0, image[i], k[i], s[i], d[i], lo[i], hi[i]) for i in range(rank))
+    match(op, 0, "blocks", x.shape[2], blocks)
     return [((x.shape[0], x.shape[1] // taps, *image), x.dtype)]
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from tx8fast.ir import factors
 from tx8fast.ir.core import REQUIRED, Op
-from tx8fast.ir.ops.base import OpDef, fail, is_num, norm_axis, on_rows, pair_attr, tensor
-from tx8fast.ir.ops.contraction import WINDOW, window_attrs, window_out
+from tx8fast.ir.ops.base import OpDef, fail, is_num, norm_axis, on_rows, tensor
+from tx8fast.ir.ops.contraction import MAX_STEP, WINDOW, pool_kernel, window_attrs, window_out
 from tx8fast.numerics.windows import window_counts
 
 REDUCE_OPS = ("add", "max", "min", "mul", "mean", "l1", "l2", "sumsq", "logsum", "logsumexp")
@@ -54,7 +54,7 @@ def _cumsum(op: Op):
 
 def _pool(op: Op):
     x = tensor(op, 0, rank=4)
-    k = pair_attr(op, "kernel", 2, 1)
+    k = pool_kernel(op)
     s, d, lo, hi = window_attrs(op)
     ceil = op.attrs["ceil_mode"]
     hw = [window_out(op, 0, x.shape[1 + i], k[i], s[i], d[i], lo[i], hi[i], ceil) for i in (0, 1)]
@@ -90,11 +90,11 @@ def _over_positions(op: Op) -> bool:
 def _pool_engine(op: Op) -> str:
     """The vector engine's pools have no dilation and no window that lies in the padding altogether."""
     x = op.operands[0].type.shape  # type: ignore[attr-defined]
-    k = pair_attr(op, "kernel", 2, 1)
+    k = pool_kernel(op)
     s, d, lo, hi = window_attrs(op)
     plain = all(n == 1 or m == 1 for n, m in zip(k, d)) and min(*lo, *hi) >= 0
     padding = all(p < n for p, n in zip((*lo, *hi), (*k, *k)))
-    if not (plain and padding and is_num(*x)) or max(x[1:3]) > _MAX_EXTENT:
+    if not (plain and padding and is_num(*x)) or max(x[1:3]) > _MAX_EXTENT or max(*k, *s) > MAX_STEP:
         return "kcore"
     out = op.result.type.shape  # type: ignore[attr-defined]
     full = [window_counts(x[1 + i], out[1 + i], k[i], s[i], lo[i], hi[i], False).all() for i in (0, 1)]
