@@ -146,8 +146,8 @@ def _messages(moved: np.ndarray) -> dict[int, list[Message]]:
         key = sender, source, target, n
         masks[key] = masks.get(key, 0) | 1 << to
     out: dict[int, list[Message]] = {}
-    for (sender, *where), mask in masks.items():
-        out.setdefault(sender, []).append(Message(*where, mask))
+    for (sender, source, target, n), mask in masks.items():
+        out.setdefault(sender, []).append(Message(source, target, n, mask))
     return out
 
 
