@@ -17,10 +17,12 @@ def test_a_chain_of_the_parts_of_one_group_is_taken_for_it() -> None:
     assert saving_most([(0,), (1, 2)], cost, {(1, 2): 110.0}, edges(3)) == ([(0,), (1, 2)], set())
 
 
-def test_of_chains_that_overlap_the_one_that_saves_most_is_taken() -> None:
+def test_of_chains_that_overlap_the_one_that_saves_most_with_another_is_taken() -> None:
     cost = {(0,): 50.0, (1,): 50.0, (2,): 50.0, (3,): 50.0}
-    chains = {(0, 1): 80.0, (1, 2): 70.0, (2, 3): 80.0}
-    assert saving_most([*cost], cost, chains, edges(4)) == ([(0,), (3,), (1, 2)], {(1, 2)})
+    for middle, chosen in ((50.0, {(1, 2)}), (70.0, {(0, 1), (2, 3)})):
+        chains = {(0, 1): 80.0, (1, 2): middle, (2, 3): 80.0}
+        groups, taken = saving_most([*cost], cost, chains, edges(4))
+        assert taken == chosen and sorted(i for k in groups for i in k) == [0, 1, 2, 3]
 
 
 def test_of_chains_that_save_nearly_the_same_the_one_of_most_steps_is_taken() -> None:

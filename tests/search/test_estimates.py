@@ -54,7 +54,7 @@ def test_order_of_candidate_plans(models, name: str, request) -> None:
     made = models(name)
     found = [made.candidates(i, 5) for i in range(len(made.program.segments))]
     ranks = [rank_correlation(pairs) for pairs in found if len({cycles for _, cycles in pairs}) > 2]
-    assert len(ranks) >= 3 and np.mean(ranks) >= 0.95, ranks
+    assert len(ranks) >= 2 and np.mean(ranks) >= 0.95, ranks
     _same(f"{name} order", {"groups": len(ranks), "rank_correlation": round(float(np.mean(ranks)), 3)}, request)
 
 

@@ -143,7 +143,7 @@ def test_what_a_chain_holds_is_not_moved() -> None:
     table = tables(args, body)[0]
     plans = plan_table(table, CHIP, opt=3)
     chains = [(r, p) for r, p in plans.items() if isinstance(r, ChainRecord)]
-    assert [p.holds.count(None) for _, p in chains] == [0], "every border hands something over"
+    assert [p.holds.count(()) for _, p in chains] == [0], "every border hands something over"
     for record, planned in chains:
         n_results = sum(len(part.results) for part in record.parts)
         unstored = sum(k >= len(n.low.reads) for n in planned.nests for k in n.plan.held)

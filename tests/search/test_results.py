@@ -233,8 +233,8 @@ def chain_of(data: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 CHAINS: list[tuple[str, Callable[[dict[str, Any]], Any], str]] = [
-    ("hold", lambda d: chain_of(d)[1].update(holds=[[0, 0]] * len(chain_of(d)[1]["holds"])), "are no chain"),
-    ("odd hold", lambda d: chain_of(d)[1].update(holds=[[9, 9, 9]] * len(chain_of(d)[1]["holds"])), "are no chain"),
+    ("hold", lambda d: chain_of(d)[1].update(holds=[[[0, 0]]] * len(chain_of(d)[1]["holds"])), "are no chain"),
+    ("odd hold", lambda d: chain_of(d)[1].update(holds=[[[9, 9, 9]]] * len(chain_of(d)[1]["holds"])), "are no chain"),
     ("no holds", lambda d: chain_of(d)[1].update(holds=[]), "are no chain"),
     ("fewer", lambda d: chain_of(d)[1]["nests"].pop(), "nests, and a plan for"),
     ("order", lambda d: chain_of(d)[0]["nests"].reverse(), "whose result it needs"),

@@ -154,3 +154,11 @@ def in_bands(record: OpRecord | GroupRecord, machine: Machine) -> Banded | None:
         return None
     low.variant = 1 + len(variants(record, machine))
     return low
+
+
+def may_deliver(low: Lowering, k: int) -> bool:
+    """True if what a lowering reads as access k may be there before its first slice, a buffer for each: every slice needs its own, which is
+    whole blocks of channels."""
+    access = low.reads[k]
+    blocked = bool(access.dims) and access.spec.layout == "blocked" and not access.staggered
+    return blocked and access.loaded and k not in low.rare

@@ -139,8 +139,8 @@ class Buffers:
 def _room(machine: Machine, taken: Iterable[tuple[int, int]]) -> tuple[int, int]:
     """Return the addresses between which nothing is pinned. taken: addresses and bytes at either end."""
     low_end, high_end = machine.spm_base, machine.spm_limit
-    for address, size in taken:
-        if address == machine.spm_base:
+    for address, size in sorted(taken):
+        if address <= low_end:
             low_end = max(low_end, address + round_up(size, ALIGN_BYTES))
         else:
             high_end = min(high_end, address)

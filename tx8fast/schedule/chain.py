@@ -1,27 +1,31 @@
 """A chain: the nests of several groups as one segment, one after the other on every tile.
 
-May import: schedule.{buffers, nests, segment}, lower, tile.tiling, isa, machine, program.model. Must not: choose what is chained.
+May import: schedule.{buffers, nests, segment}, lower, tile.{deliveries, tiling}, isa, machine, program.model. Must not: choose what
+is chained.
 
 Between two nests a tile waits for nobody, and the next one may begin before the one before is over (`tile.seams`):
-`search.chains` makes sure that it reads nothing that another tile has written since. A buffer that the next nest finds filled is pinned to one end of the scratchpad in both
-nests; buffers that follow each other in this way take turns at the two ends, so everything else fits between.
+`search.chains` makes sure that it reads nothing that another tile has written since. Where the next nest's operands are delivered
+(`tile.deliveries`), all tiles end the nest before and meet first. A buffer that the next nest finds filled is pinned to one end of
+the scratchpad in both nests; buffers that follow each other in this way take turns at the two ends, so everything else fits between.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from tx8fast import isa
 from tx8fast.graph_table import ChainRecord, GroupRecord, Step
-from tx8fast.lower.base import ALIGN_BYTES, round_up
+from tx8fast.lower.base import ALIGN_BYTES
 from tx8fast.machine import Machine
+from tx8fast.machine.topology import mask_tiles
 from tx8fast.program.model import Segment
 from tx8fast.schedule.buffers import Buffers, buffer_table
 from tx8fast.schedule.nests import ALONE, LaunchCode, NestTiles
 from tx8fast.schedule.segment import idle_tiles_wait, nest_facts, terms
-from tx8fast.tile.tiling import Planned, segment_cycles
+from tx8fast.tile import deliveries
+from tx8fast.tile.tiling import Planned, Tiling, segment_cycles
 
 
 def build_chain(p: Planned, machine: Machine, step: Step, meet: bool, order: str = "best") -> Segment:
@@ -29,25 +33,63 @@ def build_chain(p: Planned, machine: Machine, step: Step, meet: bool, order: str
     tiles may always be at work."""
     record = step.record
     assert isinstance(record, ChainRecord)
+    places = pinned_buffers(p, machine)
+    between = _between(p, [pinned for pinned, _ in places])
     nests: list[NestTiles] = []
-    for n, (pinned, left) in zip(p.nests, pinned_buffers(p, machine), strict=True):
-        buffers = Buffers(n.tiling, pinned, left, nests[-1].tail() if nests else ())
-        nests.append(NestTiles(n.tiling, machine, meet or bool(nests), buffers))
-    arguments = _arguments(record)
-    slot_arg = np.concatenate([np.array(a, np.int32)[n.slots] for a, n in zip(arguments, nests, strict=True)])
-    ends = isa.rows([isa.make("wait"), isa.make("barrier")] if step.barrier else [isa.make("wait")])
-    made = LaunchCode(nests, machine, order, _same(nests, slot_arg), ends, _first_names(record, len(step.op_names)))
-    codes, tile_code = made.codes, made.tile_code
+    for i, (n, (pinned, left)) in enumerate(zip(p.nests, places, strict=True)):
+        buffers = Buffers(n.tiling, pinned, left, nests[-1].tail() if i and i not in between else ())
+        nests.append(NestTiles(n.tiling, machine, meet or i > 0, buffers))
+    arguments, names = _arguments(record), _first_names(record, len(step.op_names))
+    slot_args = [np.array(a, np.int32)[n.slots] for a, n in zip(arguments, nests, strict=True)]
+    cuts = [0, *between, len(nests)]
+    made = []  # nests between which nothing is delivered are ordered together
+    for a, b in zip(cuts, cuts[1:], strict=False):
+        same = _same(nests[a:b], np.concatenate(slot_args[a:b]))
+        made.append(LaunchCode(nests[a:b], machine, order, same, isa.rows([isa.make("wait")]), names[a:b]))
+    codes, tile_code = _in_turn(made, list(between.values()), step.barrier)
     if step.barrier:
         codes, tile_code = idle_tiles_wait(codes, tile_code)
+    facts = [nest_facts(n.tiling) | own for n, own in zip(p.nests, [f for m in made for f in m.facts()], strict=True)]
     info = {"op": record.kind, "engine": "chain", "bound": p.plan.bound, "parts": [], "slices": [], "order": [],
-            "nests": [nest_facts(n.tiling) | own for n, own in zip(p.nests, made.facts(), strict=True)],
-            "runner_up_cycles": p.plan.runner_up_cycles,
-            **terms(record)}  # fmt: skip
-    return Segment(step.name, codes, tile_code, slot_arg, made.offsets,
+            "nests": facts, "runner_up_cycles": p.plan.runner_up_cycles, **terms(record)}  # fmt: skip
+    return Segment(step.name, codes, tile_code, np.concatenate(slot_args), np.concatenate([m.offsets for m in made], axis=1),
                    len(record.operands) + len(record.results), list(step.op_names), [], step.barrier,
                    max(n.buffers.peak for n in nests), segment_cycles(p.plan, machine, step.barrier), info,
                    buffers=_table(nests, arguments))  # fmt: skip
+
+
+def _in_turn(made: Sequence[LaunchCode], between: Sequence[deliveries.Deliveries], barrier: bool
+             ) -> tuple[list[np.ndarray], np.ndarray]:  # fmt: skip
+    """Return the codes one behind the other, and which one each tile has. between: what tiles send each other before each but the
+    first; barrier: whether all tiles meet at the end."""
+    n_tiles = len(made[0].tile_code)
+    everyone = sum(1 << t for t in range(n_tiles) if any(m.tile_code[t] >= 0 for m in made))
+    slots = np.cumsum([0, *(m.offsets.shape[1] for m in made)]).tolist()
+    end = [isa.rows([isa.make("barrier")])] if barrier else []
+    codes: list[np.ndarray] = []
+    known: dict[tuple[int, ...], int] = {}
+    tile_code = np.full(n_tiles, -1, np.int16)
+    for t in mask_tiles(everyone):
+        own = tuple(int(m.tile_code[t]) for m in made)
+        key = (*own, t) if between else own  # every tile sends something else
+        if key not in known:
+            known[key] = len(codes)
+            rows = []
+            for i, (m, c) in enumerate(zip(made, own, strict=True)):
+                if i:
+                    rows.append(isa.rows(deliveries.rows(between[i - 1], t, everyone)))
+                if c >= 0:
+                    rows.append(_shifted(m.codes[c], slots[i]))
+            codes.append(np.concatenate([*rows, *end]))
+        tile_code[t] = known[key]
+    return codes, tile_code
+
+
+def _shifted(rows: np.ndarray, slots: int) -> np.ndarray:
+    """Return the rows with DDR slots that count from `slots`."""
+    rows = rows.copy()
+    rows["slot"][rows["slot"] >= 0] += slots
+    return rows
 
 
 def _same(nests: Sequence[NestTiles], slot_arg: np.ndarray) -> np.ndarray:
@@ -67,6 +109,18 @@ def _table(nests: Sequence[NestTiles], arguments: Sequence[Sequence[int]]) -> np
     )
 
 
+def _between(p: Planned, pinned: Sequence[Mapping[int, int]]) -> dict[int, deliveries.Deliveries]:
+    """Return by nest what tiles send each other before it begins."""
+    found = {}
+    for i, pairs in enumerate(p.holds):
+        a, b = p.nests[i].tiling, p.nests[i + 1].tiling
+        if b.plan.delivered:
+            made = deliveries.delivered(a, b, [(ka, kb, pinned[i][ka], pinned[i + 1][kb]) for ka, kb in pairs])
+            assert made is not None, "the search has asked the same"
+            found[i + 1] = made
+    return found
+
+
 def pinned_buffers(p: Planned, machine: Machine) -> list[tuple[dict[int, int], dict[int, tuple[int, int]]]]:
     """Return per nest the accesses whose buffers are handed over, with their scratchpad addresses, and those that are gathered,
     with address and bytes of what the nest before has left."""
@@ -75,19 +129,32 @@ def pinned_buffers(p: Planned, machine: Machine) -> list[tuple[dict[int, int], d
     top = machine.spm_limit // ALIGN_BYTES * ALIGN_BYTES
     low_end = True
     for i, hold in enumerate(p.holds):
-        if hold is None:
+        made, after = p.nests[i].tiling, p.nests[i + 1].tiling
+        if after.plan.delivered:  # from one end to the other, where the nest before may have anything
+            pinned[i] |= _stacked(made, sorted({ka for ka, _ in hold}), machine.spm_base if low_end else top, low_end)
+            pinned[i + 1] |= _stacked(after, [kb for _, kb in hold], top if low_end else machine.spm_base, not low_end)
             continue
-        source, target = (n.tiling.replaced.get(k, k) for n, k in zip(p.nests[i : i + 2], hold, strict=True))
-        made = p.nests[i].tiling
-        size = made.copies[source] * round_up(made.slice_bytes[source], ALIGN_BYTES)
-        if source not in pinned[i]:  # else it is handed on where it lies
-            pinned[i][source] = machine.spm_base if low_end else top - size
-            low_end = not low_end
-        if target in dict(p.nests[i + 1].plan.gathered):
-            left[i + 1][target] = pinned[i][source], size
-        else:
-            pinned[i + 1][target] = pinned[i][source]
+        for source, target in hold:
+            source, target = made.replaced.get(source, source), after.replaced.get(target, target)
+            size = made.copies[source] * made.slot_bytes(source)
+            if source not in pinned[i]:  # else it is handed on where it lies
+                pinned[i][source] = machine.spm_base if low_end else top - size
+                low_end = not low_end
+            if target in dict(after.plan.gathered):
+                left[i + 1][target] = pinned[i][source], size
+            else:
+                pinned[i + 1][target] = pinned[i][source]
     return list(zip(pinned, left, strict=True))
+
+
+def _stacked(how: Tiling, accesses: Sequence[int], end: int, upwards: bool) -> dict[int, int]:
+    """Return addresses of the buffers of accesses, one behind the other from one end of the scratchpad on."""
+    out = {}
+    for k in accesses:
+        size = how.copies[k] * how.slot_bytes(k)
+        out[k] = end if upwards else end - size
+        end += size if upwards else -size
+    return out
 
 
 def _first_names(record: ChainRecord, n_names: int) -> list[int]:

@@ -53,7 +53,7 @@ class NestTiles:
     @property
     def moved(self) -> np.ndarray:
         """Which slots some row moves bytes of."""
-        stays = {*self.tiling.plan.held, *self.gathered}
+        stays = {*self.tiling.plan.held, *self.gathered, *self.tiling.plan.delivered}
         n_read, n = len(self.low.reads), len(self.tiling.accesses)
         return np.repeat([k not in stays for k in (*range(n), *range(n_read))], PIECES)
 

@@ -62,11 +62,11 @@ def build_segment(tiling: Tiling, machine: Machine, name: str, ops: Sequence[str
 def nest_facts(tiling: Tiling) -> dict[str, Any]:
     """Return what is told of a nest and its plan."""
     low, plan = tiling.low, tiling.plan
-    gathered = {"gathered": [list(g) for g in plan.gathered]} if plan.gathered else {}
+    sent = {"gathered": [list(g) for g in plan.gathered], "delivered": list(plan.delivered)}
     return {"op": low.record.kind, "engine": low.kind, "parts": list(plan.parts), "slices": list(plan.slices),
             "order": list(plan.order), "bound": plan.bound, "candidates": plan.candidates,
             "runner_up_cycles": plan.runner_up_cycles, "shared": list(plan.shared), "steps": tiling.steps,
-            "runner_up": _choices(plan.runner_up), **terms(low.record), **gathered}  # fmt: skip
+            "runner_up": _choices(plan.runner_up), **terms(low.record), **{k: v for k, v in sent.items() if v}}  # fmt: skip
 
 
 def _same(record: OpRecord | GroupRecord, nest: NestTiles) -> np.ndarray:

@@ -15,11 +15,12 @@ from tx8fast.search.candidates import edges_of
 from tx8fast.search.chains import Chains, Items
 from tx8fast.search.grouping import NO_PLAN, Parts, cost_of, place_barriers
 from tx8fast.search.memory import Memory
-from tx8fast.search.partition import Edge, in_line
+from tx8fast.search.partition import Edge, in_line, mask_of
 from tx8fast.search.planning import Planner
 
 #: of the most cycles that a chain saves, what a longer one may save instead: estimates are no better, and it has fewer launches
 NEARLY = 0.98
+LOOKED = 100  # chains that save most, among which another one is looked for
 SECONDS = 1.0  # of the search for chains, as an amount of work
 
 
@@ -61,7 +62,7 @@ def _chained(fn: FunctionTable, memory: Memory, parts: Mapping[tuple[int, ...], 
 def saving_most(groups: Sequence[Items], cost: Mapping[Items, float], chains: Mapping[Items, float], edges: Sequence[Edge]
                 ) -> tuple[list[Items], set[Items]]:  # fmt: skip
     """Return groups, some of them as chains (cycles of both by their steps), and which are: of chains that overlap the one that saves
-    most, of those that save nearly as much that of most steps, then what saves most of what is left. Steps of a group that a chain leaves
+    most together with the best one beside it, of those that save nearly as much that of most steps, then what saves most of what is left. Steps of a group that a chain leaves
     out stand alone."""
     chosen, chained, left = list(groups), set(), dict(chains)
     while left:
@@ -74,10 +75,14 @@ def saving_most(groups: Sequence[Items], cost: Mapping[Items, float], chains: Ma
                 saving = sum(cost[k] for k in parts) - cycles - sum(cost[k] for k in alone)
                 if saving > 0:
                     saved[items] = saving, alone
-        nearly = NEARLY * max([saving for saving, _ in saved.values()], default=0.0)
-        for items in sorted(
-            saved, key=lambda items: (-len(items) * (saved[items][0] >= nearly), -saved[items][0], items)
-        ):
+        score = with_another(
+            {
+                items: (saving, mask_of(i for k in (items, *alone) for i in k))
+                for items, (saving, alone) in saved.items()
+            }
+        )
+        nearly = NEARLY * max(score.values(), default=0.0)
+        for items in sorted(saved, key=lambda items: (-len(items) * (score[items] >= nearly), -score[items], items)):
             inside = {i for k in (items, *saved[items][1]) for i in k}
             wanted = [*(k for k in chosen if not inside & set(k)), *saved[items][1], items]
             del left[items]
@@ -89,3 +94,13 @@ def saving_most(groups: Sequence[Items], cost: Mapping[Items, float], chains: Ma
         else:
             break
     return chosen, chained
+
+
+def with_another(saved: Mapping[Items, tuple[float, int]]) -> dict[Items, float]:
+    """Return of every chain (what it saves, and the steps that it takes as bits) what it saves together with the best one that takes none
+    of its steps, of the first LOOKED."""
+    first = sorted(saved.values(), key=lambda s: (-s[0], s[1]))[:LOOKED]
+    return {
+        items: saving + next((other for other, its in first if not its & mask), 0.0)
+        for items, (saving, mask) in saved.items()
+    }

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tx8fast import isa
 from tx8fast.graph_table import ChainRecord, FunctionTable, Step
+from tx8fast.search.delivering import may_send
 from tx8fast.search.grouping import uses
 from tx8fast.search.handover import (
     Nest,
@@ -35,7 +36,7 @@ MAX_FOUND = 1500  # chains of one function among which the integer program choos
 NEAR = 8  # groups before and behind one that reads the same, of which it may share the buffer
 
 Items = tuple[int, ...]
-Hold = tuple[int, int] | None
+Hold = tuple[tuple[int, int], ...]  # accesses of two nests of which the second one is not loaded; () for none
 
 
 class Chains:
@@ -77,17 +78,25 @@ class Chains:
         """Return nests with hand-overs that were found before as one step, None if they are no chain."""
         if not 2 <= len(path) <= MAX_NESTS or len(holds) != len(path) - 1:
             return None
-        if not all(may_chain(n.how.low, n.step) for n in path) or path[0].how.plan.gathered:
+        if (
+            not all(may_chain(n.how.low, n.step) for n in path)
+            or path[0].how.plan.gathered
+            or path[0].how.plan.delivered
+        ):
             return None
         for i, (hold, a, b) in enumerate(zip(holds, path, path[1:], strict=False)):
-            gathered = dict(b.how.plan.gathered)
-            if not (self._may_follow(path[: i + 1], b) and self.memory.local(a, b, [*gathered])):
+            sent = {*dict(b.how.plan.gathered), *b.how.plan.delivered}
+            if not (self._may_follow(path[: i + 1], b) and self.memory.local(a, b, sorted(sent))):
                 return None
-            if gathered and (hold is None or hold[1] not in gathered):
+            if not sent <= {pair[1] for pair in hold if len(pair) == 2} or not {*hold} <= {
+                *handed(a, b),
+                *common(a, b),
+            }:
                 return None
-            if hold is not None and not (
-                hold in (*handed(a, b), *common(a, b)) and self.memory.hands_over(a.how, hold[0], b.how, hold[1])
-            ):
+            if b.how.plan.delivered:
+                if not {*hold} <= {*handed(a, b)} or self.memory.delivery(a.how, b.how, hold) < 0:
+                    return None
+            elif len(hold) > 1 or not all(self.memory.hands_over(a.how, ka, b.how, kb) for ka, kb in hold):
                 return None
         held, cycles = self._cost(path, holds, closely=True)
         step, _, planned = self._chain(path, holds, held, cycles)
@@ -147,20 +156,34 @@ class Chains:
         if memory.local(a, b):
             held = [(ka, kb) for ka, kb in pairs if memory.hands_over(a.how, ka, b.how, kb)]
             if held:
-                yield b, max(held, key=lambda h: a.how.slice_bytes[h[0]])
+                yield b, (max(held, key=lambda h: a.how.slice_bytes[h[0]]),)
                 return
             if handed(a, b):
-                yield b, None
+                yield b, ()
         for ka, kb in pairs:
             if a.how.fills_once(ka) and (how := memory.fit(a.how, ka, b, kb)) is not None:
                 other = Nest(b.items, b.step, how)
                 if memory.local(a, other):
-                    yield other, (ka, kb)
+                    yield other, ((ka, kb),)
+        gathers = False
         for ka, kb in handed(a, b):
             for leaves in [(), *self._wanted(b)] if ka in a.how.plan.kept else ():
                 how = memory.gathered(a.how, ka, b, kb, leaves)
                 if how is not None and memory.local(a, other := Nest(b.items, b.step, how), [kb]):
-                    yield other, (ka, kb)
+                    gathers = True
+                    yield other, ((ka, kb),)
+        sent = handed(a, b)
+        if gathers or memory.local(a, b):
+            return
+        if {ka for ka, _ in sent} <= {*a.how.plan.kept} and may_send(a, b, sent):
+            for leaves in ((), *self._passed_on(b)):
+                if (how := memory.received(a.how, sent, b, leaves)) is not None:
+                    yield Nest(b.items, b.step, how), sent
+
+    def _passed_on(self, a: Nest) -> list[Items]:
+        """Return the results of a that another group reads, by group."""
+        found = {tuple(sorted({ka for ka, _ in handed(a, b)})) for b in self._related(a)}
+        return sorted(found - {()})
 
     def _wanted(self, a: Nest) -> list[Items]:
         """Return the results of a that another group may gather, each by itself."""
@@ -174,10 +197,17 @@ class Chains:
             for a in self._related(b):
                 if self._reach(b.items) & mask_of(a.items):
                     continue
-                for ka, kb in handed(a, b):
-                    waits = a.how.plan.waits or b.how.plan.waits
-                    for how in self.memory.leaving(a, ka) if waits and may_gather(a.how.low, ka, b.how.low, kb) else ():
-                        if (a.items, how) not in seen and self.memory.gathered(how, ka, b, kb) is not None:
+                waits, gathers, sent = a.how.plan.waits or b.how.plan.waits, False, handed(a, b)
+                for ka, kb in sent if waits else ():
+                    for how in self.memory.leaving(a, ka) if may_gather(a.how.low, ka, b.how.low, kb) else ():
+                        if self.memory.gathered(how, ka, b, kb) is not None:
+                            gathers = True
+                            if (a.items, how) not in seen:
+                                seen.add((a.items, how))
+                                yield Nest(a.items, a.step, how)
+                if waits and not gathers and not self.memory.local(a, b) and may_send(a, b, sent):
+                    for how in self.memory.sending(a, tuple(sorted(ka for ka, _ in sent))):
+                        if (a.items, how) not in seen and self.memory.received(how, sent, b) is not None:
                             seen.add((a.items, how))
                             yield Nest(a.items, a.step, how)
                 for ka, kb in (*handed(a, b), *common(a, b)):
@@ -213,11 +243,13 @@ class Chains:
         out = []
         for i, nest in enumerate(path):
             n_read = len(nest.how.low.reads)
-            hold = holds[i - 1] if i else None
-            there = {*(hold or ())[1:]} - {*dict(nest.how.plan.gathered)}
+            hold = holds[i - 1] if i else ()
+            there = {kb for _, kb in hold} - {*dict(nest.how.plan.gathered)}
             held = frozenset({n_read + j for j, v in enumerate(nest.step.outputs) if v in unstored} | there)
             out.append(held)
             cycles += self.memory.cycles(nest.how, held, closely)
+            if nest.how.plan.delivered:
+                cycles += self.memory.delivery(path[i - 1].how, nest.how, hold)
             if i:  # one launch runs all
                 cycles += self._meeting(nest.how) - self.memory.machine.kcore.launch_cycles
         return out, cycles
@@ -233,7 +265,7 @@ class Chains:
         for i, nest in enumerate(path):
             for v in nest.step.outputs:
                 readers = [n for n in range(i + 1, len(path)) if path[n].reads_of(v)]
-                given = [h is not None and path[n + 1].values[h[1]] == v for n, h in enumerate(holds)]
+                given = [any(path[n + 1].values[kb] == v for _, kb in h) for n, h in enumerate(holds)]
                 outside = self.used.get(v, set()) - inside
                 if (
                     not outside

@@ -18,7 +18,7 @@ from tx8fast._kernels import BOUNDS
 from tx8fast.lower.base import Access, Lowering, round_up
 from tx8fast.lower.transfer import spec_bytes
 from tx8fast.search.fitting import cut, make_tiling
-from tx8fast.search.handover import Nest, begins_right, columns_left, may_gather
+from tx8fast.search.handover import Nest, begins_right, columns_left, fits_whole, may_gather
 from tx8fast.tile.sharing import sharers
 from tx8fast.tile.tiling import Tiling
 
@@ -37,7 +37,7 @@ def leaving(memory: Memory, a: Nest, ka: int) -> list[Tiling]:
     if spec_bytes(a.how.accesses[ka].spec) > (machine.spm_limit - machine.spm_base) * machine.n_tiles:
         return []
     own = aligned(leave(a.how, ka), ka)
-    found = [own] if cut_columns(own, ka) and _fits(memory, own) else []
+    found = [own] if cut_columns(own, ka) and fits_whole(own) else []
     for low in memory.lowerings(a):
         rows, columns = _factors(low.writes[ka - len(low.reads)])
         for how in _candidates(memory, low, rows, lambda parts: np.prod(parts[:, columns], axis=1) > 1):  # noqa: B023
@@ -45,7 +45,7 @@ def leaving(memory: Memory, a: Nest, ka: int) -> list[Tiling]:
             if len({x.plan.parts for x in found}) == GRIDS or not memory.look():
                 break
             alike = [x.plan.slices for x in found if x.plan.parts == how.plan.parts]
-            if len(alike) < EACH and how.plan.slices not in alike and _fits(memory, how):
+            if len(alike) < EACH and how.plan.slices not in alike and fits_whole(how):
                 found.append(how)
     return [memory.tiling(how.low, how.plan) for how in found]
 
@@ -107,7 +107,7 @@ def _gathering(memory: Memory, first: Tiling, ka: int, b: Nest, kb: int, leaves:
             for k in leaves:
                 how = aligned(how, k)
             form = how.plan.parts, how.plan.slices
-            if form not in seen and _fits(memory, how) and columns_left(first, ka, how, kb) == columns:
+            if form not in seen and fits_whole(how) and columns_left(first, ka, how, kb) == columns:
                 seen.add(form)
                 yield memory.tiling(low, how.plan)
 
@@ -130,9 +130,3 @@ def _candidates(memory: Memory, low: Lowering, rows: Sequence[int], wanted: Call
     for i in np.flatnonzero(whole)[np.argsort(cycles[whole], kind="stable")][:LOOKED]:
         if low.least_bytes(cut(low, parts[i], slices[i])[1]) <= capacity:
             yield make_tiling(low, parts[i], slices[i], int(inner[i]), BOUNDS[int(bound[i])], len(cycles))
-
-
-def _fits(memory: Memory, how: Tiling) -> bool:
-    """True if a plan's buffers have room, all at once."""
-    capacity = memory.machine.spm_limit - memory.machine.spm_base
-    return how.low.fits(how.plan.slices) and how.moved_bytes() + how.work_bytes() <= capacity and not how.steps_above

@@ -191,8 +191,8 @@ class _Function:
                     self.planner.plan(step.record, step.name)
             elif step.record is not None and not step.is_empty:
                 plan = self._found(step.record, row["plan"], 1)
-                if plan["nests"][0]["gathered"]:
-                    raise Unusable("an operand is gathered, and nothing stands before it in its chain")
+                if plan["nests"][0]["gathered"] or plan["nests"][0]["delivered"]:
+                    raise Unusable("operands come from other tiles, and nothing stands before them in their chain")
                 if not isinstance(known.get(step.record), Planned):
                     known[step.record] = self._timed(self._nest(step.record, step.name, plan["nests"][0]))
             return replace(step, fixed=True)
@@ -208,7 +208,7 @@ class _Function:
             items = tuple(sorted(self.place[m] for m in s.members))
             path.append(Nest(items, s, self.memory.tiling(made.low, made.plan)))
         chains = Chains(self.fn, self.base, edges_of(self.base), self.memory)
-        found = chains.given(path, [h and tuple(h) for h in plan["holds"]])
+        found = chains.given(path, [tuple(map(tuple, h)) for h in plan["holds"]])
         if found is None:
             raise Unusable("its nests with these hand-overs are no chain")
         chain, planned = found

@@ -148,6 +148,12 @@ def columns_left(a: Tiling, ka: int, b: Tiling, kb: int) -> int:
     return columns
 
 
+def fits_whole(how: Tiling) -> bool:
+    """True if a plan's buffers have room, all at once."""
+    capacity = how.low.machine.spm_limit - how.low.machine.spm_base
+    return how.low.fits(how.plan.slices) and how.moved_bytes() + how.work_bytes() <= capacity and not how.steps_above
+
+
 def begins_right(how: Tiling, k: int) -> bool:
     """True if slices of result k that lie one right behind the other begin where operands may, on every tile."""
     return all(r.idle or how.pitch(k, r) % ALIGN_BYTES == 0 for r in how.ranges)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 
+from tx8fast.lower import may_deliver
 from tx8fast.lower.base import Lowering, round_up
 from tx8fast.machine import Machine
 from tx8fast.search.keeping import MAX_KEPT
@@ -33,6 +34,8 @@ def plan_problems(tiling: Tiling, machine: Machine) -> list[str]:
         problems.append(f"{tiling.steps_above:,} slices per tile, at most {MAX_SLICES:,} are allowed")
     if not low.fits(plan.slices):
         problems.append(f"slices {list(plan.slices)} exceed the fields of the instructions")
+    if problems := _delivered(tiling):
+        return problems
     together = sharers(tiling)
     if plan.shared not in ((), together):
         problems.append(f"operands shared by {list(plan.shared)} tiles, required {list(together)} or none")
@@ -89,6 +92,16 @@ def _kept(tiling: Tiling) -> list[str]:
         and all(0 <= k and k not in low.rare and summed & low.reads[k].factors for k in kept)
     )
     return [] if right else [f"operands {kept} cannot be kept for all slices of the sum"]
+
+
+def _delivered(tiling: Tiling) -> list[str]:
+    plan, low = tiling.plan, tiling.low
+    right = all(0 <= k < len(low.reads) and may_deliver(low, k) for k in plan.delivered) and (
+        sorted(set(plan.delivered)) == [*plan.delivered]
+        and not {*plan.kept, *dict(plan.gathered)} & {*plan.delivered}
+        and all(tiling.once(k) for k in plan.delivered)
+    )
+    return [] if right else [f"operands {list(plan.delivered)} cannot come before the nest begins"]
 
 
 def _gathered(plan: Plan) -> list[str]:

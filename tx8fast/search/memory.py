@@ -15,6 +15,8 @@ from tx8fast._kernels import BOUNDS
 from tx8fast.graph_table import ChainRecord, Record
 from tx8fast.lower import lower, variants
 from tx8fast.lower.base import Lowering
+from tx8fast.search import delivering
+from tx8fast.search.delivering import Pairs
 from tx8fast.search.fitting import make_tiling
 from tx8fast.search.gathering import gathered, leaving
 from tx8fast.search.handover import Nest, can_hand_over, columns_left, handed, is_local, same_parts
@@ -46,6 +48,8 @@ class Memory:
         self.answers: dict[tuple, int] = {}
         self.fits: dict[tuple, Tiling | None] = {}
         self.options: dict[Record, list[Lowering]] = {}
+        self.pieces: dict[tuple, np.ndarray | None] = {}
+        self.deliveries: dict[tuple, int] = {}
         self.left: dict[tuple, list[Tiling]] = {}
         self.pairs: dict[tuple, Tiling | None] = {}
 
@@ -118,6 +122,24 @@ class Memory:
         if key not in self.pairs:
             self.pairs[key] = gathered(self, first, ka, b, kb, leaves)
         return self.pairs[key]
+
+    def sending(self, a: Nest, kas: tuple[int, ...]) -> list[Tiling]:
+        """Return plans that leave a's results where tiles send them on from."""
+        key = a.step.record, kas
+        if key not in self.left:
+            self.left[key] = delivering.sending(self, a, kas)
+        return self.left[key]
+
+    def received(self, first: Tiling, pairs: Pairs, b: Nest, leaves: tuple[int, ...] = ()) -> Tiling | None:
+        """Return the plan with which b has delivered what a plan leaves, None if there is none. leaves: results that it leaves in turn."""
+        key = first, pairs, b.step.record, leaves
+        if key not in self.pairs:
+            self.pairs[key] = delivering.received(self, first, pairs, b, leaves)
+        return self.pairs[key]
+
+    def delivery(self, a: Tiling, b: Tiling, pairs: Pairs) -> int:
+        """Return the cycles in which tiles deliver what one plan leaves to another one, -1 if that is not possible."""
+        return delivering.delivery_cycles(self, a, b, pairs)
 
     def prices(self, low: Lowering) -> tuple[np.ndarray, ...]:
         """Return what the formulas say of a lowering's candidates."""

@@ -22,7 +22,7 @@ from tx8fast.search.members import record_key
 from tx8fast.search.planning import Planner
 from tx8fast.tile.tiling import Plan, Planned
 
-FORMAT, VERSION = "tx8fast plans", 2
+FORMAT, VERSION = "tx8fast plans", 3
 WIDTH = 150  # of a line
 
 Plans = Mapping[Record, Planned]
@@ -56,7 +56,7 @@ def _step(step: Step, plans: Plans) -> dict[str, Any]:
 def plan_row(record: Record, p: Planned) -> dict[str, Any]:
     """Return the plan of a record: of a chain the plans of its nests, and the accesses whose buffers are handed over."""
     return {"op": record.kind, "estimate_cycles": p.plan.estimate_cycles, "bound": p.plan.bound,
-            "nests": [nest_row(n) for n in p.nests or (p,)], "holds": [h and list(h) for h in p.holds]}  # fmt: skip
+            "nests": [nest_row(n) for n in p.nests or (p,)], "holds": [[list(pair) for pair in h] for h in p.holds]}  # fmt: skip
 
 
 def nest_row(p: Planned) -> dict[str, Any]:
@@ -67,7 +67,7 @@ def nest_row(p: Planned) -> dict[str, Any]:
         "op": low.record.kind, "engine": "kernel core" if isinstance(low, KernelCore) else low.kind, "variant": low.variant,
         "sizes": list(low.sizes), "parts": list(plan.parts), "slices": list(plan.slices), "order": list(plan.order),
         "bufs": plan.bufs, "shared": list(plan.shared), "held": sorted(plan.held), "kept": list(plan.kept),
-        "gathered": [list(g) for g in plan.gathered],
+        "gathered": [list(g) for g in plan.gathered], "delivered": list(plan.delivered),
         "copies": list(p.tiling.copies) if buffered else [],
         "spm_bytes": plan.spm_bytes, "estimate_cycles": plan.estimate_cycles, "bound": plan.bound,
         "candidates": plan.candidates, "runner_up": _runner_up(plan.runner_up),

@@ -37,9 +37,9 @@ TYPES = {
     dict: "an object",
 }
 CHOICE = {"parts": [int], "slices": [int], "order": [int], "shared": [int], "estimate_cycles": int}
-NEST = {**CHOICE, "op": str, "engine": str, "variant": int, "sizes": [int], "bufs": int, "held": [int], "kept": [int], "gathered": [[int]],
+NEST = {**CHOICE, "op": str, "engine": str, "variant": int, "sizes": [int], "bufs": int, "held": [int], "kept": [int], "gathered": [[int]], "delivered": [int],
         "copies": [int], "spm_bytes": int, "bound": str, "candidates": int, "runner_up": Maybe(CHOICE)}  # fmt: skip
-PLAN = {"op": str, "estimate_cycles": int, "bound": str, "nests": [NEST], "holds": [Maybe([int])]}
+PLAN = {"op": str, "estimate_cycles": int, "bound": str, "nests": [NEST], "holds": [[[int]]]}
 STEP = {"kind": str, "nests": [[str]], "plan": Maybe(str)}
 CUT = {"first": str, "second": str, "bytes": int, "apart_cycles": int, "merged_cycles": Maybe(int), "why": str}
 REPORT = {f.name: {"str": str, "int": int, "float": float}[str(f.type)] for f in fields(FunctionReport)}

@@ -135,7 +135,7 @@ class PlanTimer:
         of plans far above it not all orders are tried."""
         loops = [tuple([f for f in t.plan.order if t.trips[f] > 1]) for t in tilings]
         # plans that differ in the order of loops without trips are the same
-        same = [(p.parts, p.shard, p.slices, nest, p.bufs, p.shared, p.kept, p.held, p.gathered)
+        same = [(p.parts, p.shard, p.slices, nest, p.bufs, p.shared, p.kept, p.held, p.gathered, p.delivered)
                 for p, nest in zip([t.plan for t in tilings], loops, strict=True)]  # fmt: skip
         trials: dict[tuple, Trial] = {}
         known = [self.known if any(map(self.low.reduce.__getitem__, nest)) else self.uncut for nest in loops]

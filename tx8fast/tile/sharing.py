@@ -42,7 +42,8 @@ def sharers(tiling: Tiling) -> tuple[int, ...]:
             return alone
     counts = []
     for k, access in enumerate(low.reads):
-        count = math.prod([n for f, n in enumerate(pieces) if f not in access.factors]) if low.may_share(k) else 1
+        alike = low.may_share(k) and k not in plan.delivered
+        count = math.prod([n for f, n in enumerate(pieces) if f not in access.factors]) if alike else 1
         large = count > 1 and tiling.slice_bytes[k] >= SHARE_MIN_BYTES
         counts.append(count if large else 1)
     return tuple(counts)

@@ -50,6 +50,8 @@ class Plan:
     ] = ()  # accesses with a buffer per slice: of a reduction, loaded when first needed; of a result
     #: (read access, columns) of operands of which every tile that needs them has so many columns from the nest before
     gathered: tuple[tuple[int, int], ...] = ()
+    #: read accesses with a buffer per slice that tiles have sent each other before the nest begins
+    delivered: tuple[int, ...] = ()
 
     @property
     def runner_up_cycles(self) -> int:
@@ -181,6 +183,8 @@ class Tiling:
 
     def _copies(self, k: int, times: int) -> int:
         low, plan = self.low, self.plan
+        if k in plan.delivered:
+            return times
         if k in plan.kept:
             return (
                 times if k >= len(low.reads) else math.prod(n for n, r in zip(self.trips, low.reduce, strict=True) if r)
@@ -203,6 +207,15 @@ class Tiling:
         return access.local(
             access.box(r.lo, [min(a + n, b) for a, n, b in zip(r.lo, slices, r.hi, strict=True)])
         ).size_bytes
+
+    def slot_bytes(self, k: int) -> int:
+        """Return the bytes from one buffer of an access to the next one."""
+        return round_up(self.slice_bytes[k], ALIGN_BYTES)
+
+    def once(self, k: int) -> bool:
+        """True if every slice of an access is moved once, so that there may be a buffer for each."""
+        factors = self.accesses[k].factors
+        return self.fills(factors) == math.prod([self.trips[f] for f in factors])
 
     def fills_once(self, k: int) -> bool:
         """True if access k has one buffer that holds all of the tile's bytes during the whole nest. A nest that keeps operands may
@@ -304,13 +317,13 @@ def _ranges(sizes: tuple[int, ...], parts: tuple[int, ...], shard: tuple[int, ..
 class Planned:
     """A record's tiling, and why it fell to the kernel core (empty: an engine does it).
 
-    Of a chain: `nests` are its parts; holds[i]: (access of nest i, access of nest i + 1) that have one buffer, which
-    the second finds filled, or None; `tiling` is the first part's lowering with the whole chain's figures."""
+    Of a chain: `nests` are its parts; holds[i]: pairs (access of nest i, access of nest i + 1) of which the second one is not loaded: they
+    have one buffer, or it is gathered or delivered from what the first one left; `tiling` is the first part's lowering with the whole chain's figures."""
 
     tiling: Tiling
     reason: str
     nests: tuple[Planned, ...] = ()
-    holds: tuple[tuple[int, int] | None, ...] = ()
+    holds: tuple[tuple[tuple[int, int], ...], ...] = ()
 
     @property
     def low(self) -> Lowering:
