@@ -126,9 +126,9 @@ def test_what_tiles_do_not_have_is_not_delivered() -> None:
 
 def test_plans_that_deliver_are_saved_and_read(tmp_path) -> None:
     make_checkpoint(
-        tmp_path / "model", hidden=1024, heads=16, kv_heads=8, intermediate=1024, vocab=512, layers=2, dtype="bfloat16"
+        tmp_path / "model", hidden=1024, heads=16, kv_heads=16, intermediate=2048, vocab=512, layers=2, dtype="bfloat16"
     )
-    given = ["compile", str(tmp_path / "model"), "--phase", "prefill", "--seq", "512"]
+    given = ["compile", str(tmp_path / "model"), "--phase", "prefill", "--seq", "384"]
     assert run([*given, "-o", str(tmp_path / "a.tx8"), "--save-plans", str(tmp_path / "plans.json")]) == 0
     plans = json.loads((tmp_path / "plans.json").read_text())
     assert any(nest["delivered"] for plan in plans["plans"].values() for nest in plan["nests"])
