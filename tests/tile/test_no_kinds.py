@@ -12,7 +12,8 @@ from pathlib import Path
 
 import tx8fast.lower
 from tx8fast.lower import FAMILIES
-from tx8fast.lower.base import Access, Lowering
+from tx8fast.lower.access import Access
+from tx8fast.lower.base import Lowering
 
 PACKAGE = Path(tx8fast.lower.__file__).parent.parent
 OTHERS = frozenset({"add", "max", "min", "mul", "ne"})  # also ways to combine, and an engine

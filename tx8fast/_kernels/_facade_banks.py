@@ -32,8 +32,11 @@ def bank_shares(
     each other), and no stream of a lane gets further than a depth's beats ahead of another."""
     begin, lane = int_array(KERNEL, "begin", begin), int_array(KERNEL, "lane", lane)
     beat, step = int_array(KERNEL, "beat", beat), int_array(KERNEL, "step", step)
-    require(KERNEL, len(begin) > 0 and begin[0] == 0 and begin[-1] == len(lane) and bool((np.diff(begin) >= 0).all()),
-            "begin does not partition the streams")  # fmt: skip
+    require(
+        KERNEL,
+        len(begin) > 0 and begin[0] == 0 and begin[-1] == len(lane) and bool((np.diff(begin) >= 0).all()),
+        "begin does not partition the streams",
+    )
     require(KERNEL, len(lane) == len(beat) == len(step), "columns of streams differ in length")
     for values, low, top, name in ((lane, 0, lanes, "lane"), (beat, 0, LARGEST, "beat"), (step, 1, LARGEST, "step")):
         require(KERNEL, bool(((values >= low) & (values < top)).all()), f"{name} out of range")

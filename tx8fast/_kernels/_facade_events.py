@@ -36,12 +36,23 @@ KIND_KCORE, KIND_WAIT, KIND_BARRIER, KIND_SEND, KIND_RECV = 5, 6, 7, 8, 9
 KIND_SEND_WAIT, KIND_WAIT_WORKER, KIND_BARRIER_SUB, KIND_HANDSHAKE, KIND_CORE = 10, 11, 12, 13, 14
 #: what the kernel's check finds, by its numbers (_rows.pxd)
 UNSOUND = (
-    "", "unknown kind of row", f"worker of {N_WORKERS} or more",
-    "value below 0, or of 2**40 or more, in issue, fixed or ddr_bytes", "arg is missing", "bytes out of range",
-    "monitor out of range", "tile set out of range", "workers out of range", "peer out of range",
-    "tile_begin does not partition the rows", "a tile's code lies outside the code rows", "a tile sends without a tree",
-    "cycles add up to more than 2**61", "form out of range", "ddr_slot out of range",
-)  # fmt: skip
+    "",
+    "unknown kind of row",
+    f"worker of {N_WORKERS} or more",
+    "value below 0, or of 2**40 or more, in issue, fixed or ddr_bytes",
+    "arg is missing",
+    "bytes out of range",
+    "monitor out of range",
+    "tile set out of range",
+    "workers out of range",
+    "peer out of range",
+    "tile_begin does not partition the rows",
+    "a tile's code lies outside the code rows",
+    "a tile sends without a tree",
+    "cycles add up to more than 2**61",
+    "form out of range",
+    "ddr_slot out of range",
+)
 
 
 class EventDeadlock(SimulationError):
@@ -218,11 +229,45 @@ def simulate_events(
     monitors = np.zeros((n_tiles, N_MONITORS), np.int64)
     stuck = np.full(n_tiles, -1, np.int64)
     status = _events.simulate(
-        kind, issue, form, ddr_at, worker, arg, rows.arg is not None, spm_read, spm_write, ddr_read, ddr_write, ddr_slot, ddr_base,
-        code_begin, tile_begin, fixed, ddr_bytes, depth_, float(port_rate), float(total_rate), serial, *routes, chip_tiles,
-        rows.routes.engines, rows.routes.link_rate, rows.routes.hop_cycles, rows.routes.slow_links, rows.routes.slow_rate,
-        rows.routes.slow_cycles, rows.routes.ports, rows.routes.write_rate, start, end, busy, blocked, link_bytes, monitors, stuck,
-    )  # fmt: skip
+        kind,
+        issue,
+        form,
+        ddr_at,
+        worker,
+        arg,
+        rows.arg is not None,
+        spm_read,
+        spm_write,
+        ddr_read,
+        ddr_write,
+        ddr_slot,
+        ddr_base,
+        code_begin,
+        tile_begin,
+        fixed,
+        ddr_bytes,
+        depth_,
+        float(port_rate),
+        float(total_rate),
+        serial,
+        *routes,
+        chip_tiles,
+        rows.routes.engines,
+        rows.routes.link_rate,
+        rows.routes.hop_cycles,
+        rows.routes.slow_links,
+        rows.routes.slow_rate,
+        rows.routes.slow_cycles,
+        rows.routes.ports,
+        rows.routes.write_rate,
+        start,
+        end,
+        busy,
+        blocked,
+        link_bytes,
+        monitors,
+        stuck,
+    )
     require(KERNEL, status >= 0, UNSOUND[-min(status, 0)])
     if status == DEADLOCK:
         where = np.flatnonzero(stuck >= 0).tolist()
@@ -300,7 +345,14 @@ def _route_columns(r: Routes, n_tiles: int) -> RouteColumns:
         return values.copy() if values.size else np.zeros((1,) * ndim, np.int64)
 
     return (
-        column("tree_of", 2), column("tree_begin"), column("hop_link"), column("hop_parent"),
-        column("hop_turn"), column("leaf_begin"), column("leaf_tile"), column("leaf_hop"), column("leaf_turn"),
+        column("tree_of", 2),
+        column("tree_begin"),
+        column("hop_link"),
+        column("hop_parent"),
+        column("hop_turn"),
+        column("leaf_begin"),
+        column("leaf_tile"),
+        column("leaf_hop"),
+        column("leaf_turn"),
         column("mask_size"),
-    )  # fmt: skip
+    )

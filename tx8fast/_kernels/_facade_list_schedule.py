@@ -18,8 +18,16 @@ from tx8fast.records import dataclass
 ENGINES = 5  # of a tile, each with a queue of its own
 MAX_DEPTH = 16  # entries of a queue that the kernel remembers
 #: what is wrong with an argument, by the kernel's negative status
-UNSOUND = ("", "before: ptr does not partition the entries", "a row follows a later one", f"engines must be at most {ENGINES}",
-           "negative cycles", f"queue depths out of range 1 to {MAX_DEPTH - 1}", "unknown windows", "ranks must be a permutation")  # fmt: skip
+UNSOUND = (
+    "",
+    "before: ptr does not partition the entries",
+    "a row follows a later one",
+    f"engines must be at most {ENGINES}",
+    "negative cycles",
+    f"queue depths out of range 1 to {MAX_DEPTH - 1}",
+    "unknown windows",
+    "ranks must be a permutation",
+)
 Csr = tuple[Ints, Ints]  # row i holds entries ptr[i] .. ptr[i + 1]
 
 
@@ -49,8 +57,9 @@ def byte_dependences(read: npt.ArrayLike, write: npt.ArrayLike, at: npt.ArrayLik
     room = 8 * n + 16
     while True:
         ptr, before = np.zeros(n + 1, np.int64), np.zeros(room, np.int64)
-        status, count = _dependences.byte_dependences(read_, write_, none.copy(), none.copy(), cells, np.full(n, -1, np.int64),
-                                                 ptr, before)  # fmt: skip
+        status, count = _dependences.byte_dependences(
+            read_, write_, none.copy(), none.copy(), cells, np.full(n, -1, np.int64), ptr, before
+        )
         if status != 1 or room > n * n:
             break
         room *= 4
@@ -95,9 +104,15 @@ class Windows:
     drains: bool = False
 
 
-def list_order(engine: npt.ArrayLike, issue: npt.ArrayLike, cycles: npt.ArrayLike, before: tuple[npt.ArrayLike, npt.ArrayLike],
-               depth: Sequence[int], windows: Windows | None = None, rank: npt.ArrayLike | None = None
-               ) -> tuple[Ints, Ints]:  # fmt: skip
+def list_order(
+    engine: npt.ArrayLike,
+    issue: npt.ArrayLike,
+    cycles: npt.ArrayLike,
+    before: tuple[npt.ArrayLike, npt.ArrayLike],
+    depth: Sequence[int],
+    windows: Windows | None = None,
+    rank: npt.ArrayLike | None = None,
+) -> tuple[Ints, Ints]:
     """Return the rows' numbers in the order in which they are issued, between them -mask for a wait for windows, and the
     window of every row (n,).
 
@@ -123,8 +138,14 @@ def list_order(engine: npt.ArrayLike, issue: npt.ArrayLike, cycles: npt.ArrayLik
     return order[:count], worker
 
 
-def improved(engine: npt.ArrayLike, issue: npt.ArrayLike, cycles: npt.ArrayLike, before: tuple[npt.ArrayLike, npt.ArrayLike],
-             first: npt.ArrayLike, depth: Sequence[int]) -> Ints:  # fmt: skip
+def improved(
+    engine: npt.ArrayLike,
+    issue: npt.ArrayLike,
+    cycles: npt.ArrayLike,
+    before: tuple[npt.ArrayLike, npt.ArrayLike],
+    first: npt.ArrayLike,
+    depth: Sequence[int],
+) -> Ints:
     """Return the rank (n,) of every row for an order better than `first` (n,), one of all rows: rows are ordered backwards from its
     end, what went last first, and ranked by the begins found. Arguments as for `list_order`; no row is the core's."""
     kernel = "improved"

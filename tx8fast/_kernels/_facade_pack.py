@@ -96,8 +96,13 @@ class PackSearch:
     def columns(self) -> tuple[Ints, ...]:
         """Return copies of what the kernel and its twin take first: the three CSR pairs and the items."""
         pairs = (
-            self._ptr, self._section, self._nptr, self._neighbour, self._mptr, self._member,
-        )  # fmt: skip
+            self._ptr,
+            self._section,
+            self._nptr,
+            self._neighbour,
+            self._mptr,
+            self._member,
+        )
         return tuple(c.copy() for c in (*pairs, self._size, self._align, self._fixed, self._by_first))
 
     def run(
@@ -125,10 +130,24 @@ class PackSearch:
             self._capacity = capacity_bytes
         offset = np.zeros(n, np.int64)
         status, nodes = _pack.pack(
-            self._ptr, self._section, self._nptr, self._neighbour, self._mptr, self._member.copy(),
-            self._size, self._align, self._fixed, rank, self._by_first, rule, capacity_bytes, budget,
-            self._weight, self._failed, offset,
-        )  # fmt: skip
+            self._ptr,
+            self._section,
+            self._nptr,
+            self._neighbour,
+            self._mptr,
+            self._member.copy(),
+            self._size,
+            self._align,
+            self._fixed,
+            rank,
+            self._by_first,
+            rule,
+            capacity_bytes,
+            budget,
+            self._weight,
+            self._failed,
+            offset,
+        )
         if status in (_LIMIT_REACHED, _INFEASIBLE):
             return None, status == _INFEASIBLE, nodes
         check_status(_KERNEL, status)

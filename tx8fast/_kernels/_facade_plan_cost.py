@@ -16,9 +16,24 @@ from tx8fast.records import dataclass
 
 Array = npt.NDArray[Any]
 #: order of the scalars in the kernel's `machine` argument
-MACHINE_KEYS = ("total_bw", "port", "load_startup", "store_startup", "run_overhead", "page_penalty", "page",
-                "ne_startup", "lanes", "passes", "ct_startup", "issue_compute", "issue_dma",
-                "share_min", "exchange", "link_bytes")  # fmt: skip
+MACHINE_KEYS = (
+    "total_bw",
+    "port",
+    "load_startup",
+    "store_startup",
+    "run_overhead",
+    "page_penalty",
+    "page",
+    "ne_startup",
+    "lanes",
+    "passes",
+    "ct_startup",
+    "issue_compute",
+    "issue_dma",
+    "share_min",
+    "exchange",
+    "link_bytes",
+)
 MAX_FACTORS = 16
 MAX_DIMS = 16
 BOUNDS = ("matrix", "vector", "load", "store", "ddr", "issue", "noc")
@@ -75,10 +90,35 @@ def plan_costs(space: PlanSpace, parts: Array, slices: Array, inner: Array) -> t
     bound = np.empty(len(inner), np.int64)
     scalars = np.array([space.machine[k] for k in MACHINE_KEYS], np.float64)
     status = _plan_cost.plan_cost(
-        space.size, space.unit, space.reduce, space.role, space.store, space.item, space.blocked, space.share, space.local_blocked,
-        space.block, space.dim_ptr, space.dim_size, space.dim_reach, space.dim_full, space.term_ptr, space.term_fac,
-        space.term_coef, scalars, space.bufs, space.shared_bufs, space.is_matrix, space.per_point, space.scratch_per_point,
-        parts, slices, inner, cycles, size_bytes, bound,
-    )  # fmt: skip
+        space.size,
+        space.unit,
+        space.reduce,
+        space.role,
+        space.store,
+        space.item,
+        space.blocked,
+        space.share,
+        space.local_blocked,
+        space.block,
+        space.dim_ptr,
+        space.dim_size,
+        space.dim_reach,
+        space.dim_full,
+        space.term_ptr,
+        space.term_fac,
+        space.term_coef,
+        scalars,
+        space.bufs,
+        space.shared_bufs,
+        space.is_matrix,
+        space.per_point,
+        space.scratch_per_point,
+        parts,
+        slices,
+        inner,
+        cycles,
+        size_bytes,
+        bound,
+    )
     check_status(kernel, status)
     return cycles, size_bytes, bound

@@ -104,8 +104,21 @@ def finish(
     source = plane
     if add_at < at + operand.cells and at < add_at + add.cells and (add_at, add.width) != (at, operand.width):
         source, add_at = plane[add_at : add_at + add.cells].copy(), 0
-    _shadow.finish(total, plane, at, operand.numbers, operand.width, operand.kind, source, add_at, add.numbers,
-                   add.width if partial else 0, add.kind, modulus, q)  # fmt: skip
+    _shadow.finish(
+        total,
+        plane,
+        at,
+        operand.numbers,
+        operand.width,
+        operand.kind,
+        source,
+        add_at,
+        add.numbers,
+        add.width if partial else 0,
+        add.kind,
+        modulus,
+        q,
+    )
 
 
 def span(size: int, levels: Sequence[int]) -> int:
@@ -164,9 +177,22 @@ def draw(
             require("shadow", all(fits), "a thin matrix has not as many elements as its tensor")
             end = int(stream.form.numbers[0] * stream.form.numbers[6])
             require("shadow", src_at + span(size, levels) <= end, "runs of a thin matrix end behind it")
-        _shadow.drawn(dst_p, _NO_WORDS if dst_q is None else dst_q, dst_at, src_at, np.array(levels, np.int64), size,
-                      stream.form.numbers, stream.form.width, stream.form.kind, stream.key, p, q,
-                      *thin[0], *thin[1])  # fmt: skip
+        _shadow.drawn(
+            dst_p,
+            _NO_WORDS if dst_q is None else dst_q,
+            dst_at,
+            src_at,
+            np.array(levels, np.int64),
+            size,
+            stream.form.numbers,
+            stream.form.width,
+            stream.form.kind,
+            stream.key,
+            p,
+            q,
+            *thin[0],
+            *thin[1],
+        )
 
 
 def add_reduced(total: Floats, part: Floats, modulus: int) -> None:

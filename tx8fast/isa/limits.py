@@ -22,9 +22,31 @@ COUNT = (1, 1 << 25)
 STRIDE = (0, 1 << 40)
 SIZE = 1 << 45  # elements or bytes that products of counts may name
 FLAG = (0, 2)
-_COUNTS = ("n", "m", "k", "c", "oh", "ow", "oc", "kx", "ky", "sx", "sy", "dx", "dy", "unit", "full", "full_unit",
-           "batch_l", "batch_r", "size", "size1", "run_bytes", "entries",
-           *(f"{side}n{level}" for side in ("", "s", "d") for level in range(3)))  # fmt: skip
+_COUNTS = (
+    "n",
+    "m",
+    "k",
+    "c",
+    "oh",
+    "ow",
+    "oc",
+    "kx",
+    "ky",
+    "sx",
+    "sy",
+    "dx",
+    "dy",
+    "unit",
+    "full",
+    "full_unit",
+    "batch_l",
+    "batch_r",
+    "size",
+    "size1",
+    "run_bytes",
+    "entries",
+    *(f"{side}n{level}" for side in ("", "s", "d") for level in range(3)),
+)
 LIMITS: dict[str, tuple[int, int]] = (
     dict.fromkeys(_COUNTS, COUNT)
     | {f"{side}s{level}": STRIDE for side in ("", "s", "d") for level in range(3)}
@@ -37,10 +59,21 @@ LIMITS: dict[str, tuple[int, int]] = (
 )
 FORMAT_FIELDS = ("out_fmt", "psum_fmt", "bias_fmt")
 #: fields whose product is a size
-PRODUCTS = (("n", "h", "w", "c"), ("n", "oh", "ow", "oc"), ("n", "oh", "ow", "c"), ("kx", "ky", "c", "oc"),
-            ("batch_l", "m", "k"), ("batch_r", "k", "n"), ("batch_l", "batch_r", "m", "n"), ("run_bytes", "n0", "n1", "n2"),
-            ("n", "n0", "n1", "n2"), ("size", "sn0", "sn1", "sn2"), ("size", "dn0", "dn1", "dn2"),
-            ("kx", "ky", "oh", "ow", "n"), ("entries", "stride"))  # fmt: skip
+PRODUCTS = (
+    ("n", "h", "w", "c"),
+    ("n", "oh", "ow", "oc"),
+    ("n", "oh", "ow", "c"),
+    ("kx", "ky", "c", "oc"),
+    ("batch_l", "m", "k"),
+    ("batch_r", "k", "n"),
+    ("batch_l", "batch_r", "m", "n"),
+    ("run_bytes", "n0", "n1", "n2"),
+    ("n", "n0", "n1", "n2"),
+    ("size", "sn0", "sn1", "sn2"),
+    ("size", "dn0", "dn1", "dn2"),
+    ("kx", "ky", "oh", "ow", "n"),
+    ("entries", "stride"),
+)
 DDR_OFFSET = 1 << 44
 _FORMATS = np.array(sorted(CODE_TO_DTYPE))
 

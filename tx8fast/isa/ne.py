@@ -73,13 +73,38 @@ class Gemm(Instruction):
     REGS = 16
     FIELDS_SPM = ("left", "right", "out", "psum", "bias", "scale_p")
     FIELDS_P = (
-        "m", "k", "n", "batch_l", "batch_r", "l_trs", "r_trs", "out_fmt", "psum_fmt", "psum_en",
-        "bias_en", "act", "bias_fmt", "scale_n", "quant",
-    )  # fmt: skip
+        "m",
+        "k",
+        "n",
+        "batch_l",
+        "batch_r",
+        "l_trs",
+        "r_trs",
+        "out_fmt",
+        "psum_fmt",
+        "psum_en",
+        "bias_en",
+        "act",
+        "bias_fmt",
+        "scale_n",
+        "quant",
+    )
     DEFAULTS = {
-        "psum": 0, "bias": 0, "scale_p": 0, "batch_l": 1, "batch_r": 1, "l_trs": 0, "r_trs": 0,
-        "psum_fmt": F32, "psum_en": 0, "bias_en": 0, "act": 0, "bias_fmt": F32, "scale_n": 0, "quant": 0,
-    }  # fmt: skip
+        "psum": 0,
+        "bias": 0,
+        "scale_p": 0,
+        "batch_l": 1,
+        "batch_r": 1,
+        "l_trs": 0,
+        "r_trs": 0,
+        "psum_fmt": F32,
+        "psum_en": 0,
+        "bias_en": 0,
+        "act": 0,
+        "bias_fmt": F32,
+        "scale_n": 0,
+        "quant": 0,
+    }
 
     @staticmethod
     def _shapes(r):
@@ -110,10 +135,13 @@ class Gemm(Instruction):
         psum = np.where(p[:, 9] != 0, used_bytes(batch, m, n, p[:, 8]), 0)
         mem = _memory(
             machine,
-            used_bytes(batch, *left, fmt), blocks,
-            used_bytes(batch, *right, fmt), ceil_div(m, 256),
-            psum, used_bytes(batch, m, n, p[:, 7]),
-        )  # fmt: skip
+            used_bytes(batch, *left, fmt),
+            blocks,
+            used_bytes(batch, *right, fmt),
+            ceil_div(m, 256),
+            psum,
+            used_bytes(batch, m, n, p[:, 7]),
+        )
         return machine.ne.startup + np.maximum(Gemm.array_cycles(machine, r), mem)
 
     @staticmethod
@@ -157,13 +185,50 @@ class Conv(Instruction):
     REGS = 18
     FIELDS_SPM = ("src", "weight", "out", "psum", "bias", "scale_p")
     FIELDS_P = (
-        "n", "h", "w", "c", "oh", "ow", "oc", "top", "bottom", "left", "right", "kx", "ky", "sx", "sy",
-        "dx", "dy", "out_fmt", "psum_fmt", "psum_en", "bias_en", "act", "scale_n", "quant",
-    )  # fmt: skip
+        "n",
+        "h",
+        "w",
+        "c",
+        "oh",
+        "ow",
+        "oc",
+        "top",
+        "bottom",
+        "left",
+        "right",
+        "kx",
+        "ky",
+        "sx",
+        "sy",
+        "dx",
+        "dy",
+        "out_fmt",
+        "psum_fmt",
+        "psum_en",
+        "bias_en",
+        "act",
+        "scale_n",
+        "quant",
+    )
     DEFAULTS = {
-        "psum": 0, "bias": 0, "scale_p": 0, "top": 0, "bottom": 0, "left": 0, "right": 0, "sx": 1, "sy": 1,
-        "dx": 1, "dy": 1, "psum_fmt": F32, "psum_en": 0, "bias_en": 0, "act": 0, "scale_n": 0, "quant": 0,
-    }  # fmt: skip
+        "psum": 0,
+        "bias": 0,
+        "scale_p": 0,
+        "top": 0,
+        "bottom": 0,
+        "left": 0,
+        "right": 0,
+        "sx": 1,
+        "sy": 1,
+        "dx": 1,
+        "dy": 1,
+        "psum_fmt": F32,
+        "psum_en": 0,
+        "bias_en": 0,
+        "act": 0,
+        "scale_n": 0,
+        "quant": 0,
+    }
 
     @staticmethod
     def _weight(r):
@@ -215,10 +280,13 @@ class Conv(Instruction):
         weight = used_bytes(1, *Conv._weight(r), fmt)
         mem = _memory(
             machine,
-            used_bytes(n, h * w, c, fmt), np.where(kind == 1, 1, cols),
-            weight, n * ceil_div(pos, 256),
-            psum, used_bytes(n, oh * ow, oc, p[:, 17]),
-        )  # fmt: skip
+            used_bytes(n, h * w, c, fmt),
+            np.where(kind == 1, 1, cols),
+            weight,
+            n * ceil_div(pos, 256),
+            psum,
+            used_bytes(n, oh * ow, oc, p[:, 17]),
+        )
         return ne.startup + np.maximum(np.where(kind == 1, deep, mac), mem)
 
     @staticmethod

@@ -44,14 +44,17 @@ class Peripheral(Instruction):
         size, bits = n * e, ceil_div(n, 8)
         table = r["p"][:, 1] * np.where(op == 183, 2, 4)
         # (first read, second read, first written, second written, address columns of the written)
-        read0 = np.select([(op == 176) | (op == 181), op == 180, op == 183, op == 184, op == 185],
-                          [bits, n * 4, n * 2, n * 4, 8], size)  # fmt: skip
-        read1 = np.select([(op == 183) | (op == 184), op == 185, op == 186, op == 136, op == 137],
-                          [table, 8, e, size, bits], 0)  # fmt: skip
+        read0 = np.select(
+            [(op == 176) | (op == 181), op == 180, op == 183, op == 184, op == 185],
+            [bits, n * 4, n * 2, n * 4, 8],
+            size,
+        )
+        read1 = np.select(
+            [(op == 183) | (op == 184), op == 185, op == 186, op == 136, op == 137], [table, 8, e, size, bits], 0
+        )
         three = (op == 183) | (op == 184) | (op == 186) | (op == 136) | (op == 137)
         dst = np.where(three, spm[:, 2], np.where(op == 185, spm[:, 4], spm[:, 1]))
-        out = np.select([(op >= 175) & (op <= 178), op == 180, op == 183, op == 184],
-                        [0, 4 * n, n * 2, n * 4], size)  # fmt: skip
+        out = np.select([(op >= 175) & (op <= 178), op == 180, op == 183, op == 184], [0, 4 * n, n * 2, n * 4], size)
         second = np.where(
             op == 180,
             np.maximum(spm[:, 2], spm[:, 3]) - np.minimum(spm[:, 2], spm[:, 3]) + 4 * n,

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tx8fast.graph_table import GroupRecord
-from tx8fast.lower.base import Access, Slice
+from tx8fast.lower.access import Access
+from tx8fast.lower.base import Slice
 from tx8fast.lower.contraction import Contraction
 from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.members import Member

@@ -1,6 +1,6 @@
 """Attention in scratchpad: scores, softmax and mix of some heads, a band of rows and a range of keys per slice.
 
-May import: lower.base, lower.emitter, lower.contraction, lower.score_{bands,keys,ops,packing,pieces}, graph_table. Must not: place buffers.
+May import: lower.base, lower.emitter, lower.contraction, lower.score_{bands,keys,ops,packing,pieces,shape}, graph_table. Must not: place buffers.
 
     q' = q * scale                            vector engine, once per band of rows
     S  = q' K^T (+ mask)                      matrix engine, or f(q K^T) * scale with ops on scores; the mask where it hides something
@@ -21,15 +21,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from tx8fast.graph_table import GroupRecord
-from tx8fast.lower.base import ALIGN_BYTES, Access, Lowering, NotLowerable, Slice, round_up
+from tx8fast.lower.access import Access
+from tx8fast.lower.base import ALIGN_BYTES, Lowering, NotLowerable, Slice, round_up
 from tx8fast.lower.contraction import Contraction, LaneAccess
 from tx8fast.lower.emitter import Emitter
-from tx8fast.lower.links import Folded, Link, LinkedAccess, Links, through
+from tx8fast.lower.links import Folded, Link, LinkedAccess, Links
 from tx8fast.lower.score_bands import Band, BandAccess, add_whole, mask_dims
 from tx8fast.lower.score_keys import CHUNK, KeyChunks, scores_with
 from tx8fast.lower.score_ops import ScoreOps, is_attention
 from tx8fast.lower.score_packing import HeadUnits, Packing, head_units
 from tx8fast.lower.score_pieces import ENDS, add_values, pieces, scale_rows
+from tx8fast.lower.score_shape import check_shape, through_scores
 from tx8fast.lower.transfer import Local
 from tx8fast.machine import Machine
 from tx8fast.numerics.formats import ITEM_BYTES
@@ -65,7 +67,7 @@ class Attention(Lowering):
         self.first = Contraction(scores, machine)
         self.second = Contraction(mix, machine, rows_of_left=True)
         self.dtype = scores.results[0].dtype
-        self._check(record)
+        check_shape(record, self.first, self.second, self.dtype)
         first, second = self.first, self.second
         self.batch, self.rows = first.batch, first.m
         if not self.rows or len(first.n) != 1 or len(second.k) != 1:
@@ -84,16 +86,19 @@ class Attention(Lowering):
             at[self.rows[-1]] = Folded(n - 2, sizes[n - 2], side=self.side)
             sizes[self.side], sizes[n - 2] = 2, sizes[n - 2] // 2
         own = [at.get(f, Link(-1, size)) for f, size in enumerate(first.sizes)]
-        across = self._match(record, at)
+        across = through_scores(first, second, at)
         units, head = [1] * (n - 1), -1
         heads = [(first.reads[0], own), (first.reads[1], own), (second.reads[1], across), (second.writes[0], across)]
         if together:
             head, units[head] = head_units(heads, sizes, math.prod([first.sizes[f] for f in self.rows]))
         self.set_factors(
-            sizes, [*units, min(64, self.keys)], [i != self.side for i in range(n - 1)] + [False],
+            sizes,
+            [*units, min(64, self.keys)],
+            [i != self.side for i in range(n - 1)] + [False],
             reduce=[False] * (n - 1) + [True],
-            max_len=[units[i] if i < len(self.batch) or i == self.side else MAX_COLS for i in range(n - 1)] + [MAX_KEYS],
-        )  # fmt: skip
+            max_len=[units[i] if i < len(self.batch) or i == self.side else MAX_COLS for i in range(n - 1)]
+            + [MAX_KEYS],
+        )
         self.band, self.range = n - 2, n - 1  # factors: the rows that a mask tells apart, the keys
         self.row = at[self.rows[-1]]
         #: queries, keys, values and results whose heads begin inside of blocks: they are packed in scratchpad
@@ -105,8 +110,11 @@ class Attention(Lowering):
         self.packing = Packing({j: made[j] for j in self.lanes}, self.keys)
         self.heads = HeadUnits(self.packing.lanes, self.keys, head) if together else None
         self.reads = [*made[:3]]
-        self.args = [self._wire(0, first.arguments()[0]), self._wire(0, first.arguments()[1]),
-                     self._wire(-1, second.arguments()[1])]  # fmt: skip
+        self.args = [
+            self._wire(0, first.arguments()[0]),
+            self._wire(0, first.arguments()[1]),
+            self._wire(-1, second.arguments()[1]),
+        ]
         self.chunked = self.mask_rows = False
         self.masked = len(softmax.operands) > 1 and softmax.operands[1] is not None
         self.visible: tuple[int, int] | None = None  # row i sees keys (i + offset - window, i + offset]
@@ -131,36 +139,6 @@ class Attention(Lowering):
         self.reads += self.between.reads
         self.args += self.between.args
         self.writes = [made[3]]
-
-    def _check(self, record: GroupRecord) -> None:
-        scores, *_, softmax, mix = record.ops
-        at = len(record.ops) - 1
-        wired = record.wires[-2][0] == ("op", at - 2) and record.wires[-1][self.second.arguments()[0]] == ("op", at - 1)
-        if not wired or record.outputs != (at,) or self.second.bias or self.first.bias or softmax.attr("log"):
-            raise NotLowerable("not the shape of attention")
-        if any(dict(p.attrs).get("act", "none") != "none" for p in (scores, mix)):
-            raise NotLowerable("attention's products apply no activation")
-        if softmax.attr("axis") not in (-1, len(scores.results[0].shape) - 1):
-            raise NotLowerable("attention normalises the last dimension")
-        if {softmax.results[0].dtype, mix.results[0].dtype} != {self.dtype} or self.first.l_trs or self.second.l_trs:
-            raise NotLowerable("attention needs one float format and row-major queries")
-        if self.first.swapped or self.second.swapped:
-            raise NotLowerable("operands are in the wrong order")
-
-    def _match(self, record: GroupRecord, index: dict[int, Link]) -> list[Link]:
-        """Links of the second product's factors, found through the probabilities' dimensions."""
-        links = [Link(-1, n) for n in self.second.sizes]
-        for g, f in through(self.first.rule, self.second.rule, "the probabilities").items():
-            if f in index:
-                links[g] = index[f]
-        rows = [index[f].factor for f in self.rows]
-        if [links[g].factor for g in self.second.m] != rows:
-            raise NotLowerable("the two products order rows differently")
-        if [links[g].factor for g in self.second.k] != [index[f].factor for f in self.first.n]:
-            raise NotLowerable("the mix does not sum over the scores' columns")
-        if {links[g].factor for g in self.second.batch} != {index[f].factor for f in self.batch}:
-            raise NotLowerable("the two products have different batches")
-        return links
 
     def _wire(self, op: int, operand: int) -> int:
         wire = self.record.wires[op][operand]
@@ -246,7 +224,8 @@ class Attention(Lowering):
         hides, heads = self._hides(lo, hi), self.packing.lanes.values()
         diagonal = self.row.range(lo, hi)[0] - lo[self.range] if hides == "some" and self.visible else 0
         return (super().slice_form(lo, hi), hides, diagonal, self.packing.form(lo) if self.heads is None else 0), *[
-            a.box(lo, hi)[-1][0] % block_size(self.dtype) for a in heads]  # fmt: skip
+            a.box(lo, hi)[-1][0] % block_size(self.dtype) for a in heads
+        ]
 
     def cost_form(self, lo: Sequence[int], hi: Sequence[int]) -> tuple:
         """Rows of grouped heads are rows like others, unless they have a mask in common."""
@@ -337,8 +316,19 @@ class Attention(Lowering):
             em.v("exp", factor, factor, rows * 4, SUM)
         em.v("neg", top, spare, rows * 4, fmt)
         for at, part in (parts := pieces(scores, local, self.ends, self.depth, self.machine)):
-            em.gemm(left=spare, right=s.consts[0], out=at, m=rows, k=1, n=part.cols, r_trs=1, fmt=fmt, psum=at,
-                    psum_fmt=fmt, psum_en=1)  # fmt: skip
+            em.gemm(
+                left=spare,
+                right=s.consts[0],
+                out=at,
+                m=rows,
+                k=1,
+                n=part.cols,
+                r_trs=1,
+                fmt=fmt,
+                psum=at,
+                psum_fmt=fmt,
+                psum_en=1,
+            )
         for at, part in parts:
             begin = (at - scores) // ITEM_BYTES[fmt]
             within = begin, begin + part.elems
@@ -359,8 +349,18 @@ class Attention(Lowering):
             em.vv("mul", sums, factor, sums, rows * 4, SUM)
             scale_rows(em, mixed, factor, spread, ones, rows, self.depth)
         for at, part in pieces(scores, Local(rows, self._shown(s), fmt, True), self.ends[1:], self.depth, self.machine):
-            em.gemm(left=at, right=s.consts[1], out=sums, m=rows, k=part.cols, n=4, fmt=fmt, out_fmt=SUM, psum=sums,
-                    psum_en=more)  # fmt: skip
+            em.gemm(
+                left=at,
+                right=s.consts[1],
+                out=sums,
+                m=rows,
+                k=part.cols,
+                n=4,
+                fmt=fmt,
+                out_fmt=SUM,
+                psum=sums,
+                psum_en=more,
+            )
             add_values(em, at, part, (s.reads[2], key, keys, self.depth), bool(self.second.r_trs), mixed, more)
             key, more = key + part.cols, 1
         if not s.last:

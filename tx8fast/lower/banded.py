@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tx8fast.graph_table import GroupRecord
-from tx8fast.lower.base import Access, NotLowerable, Slice
+from tx8fast.lower.access import Access
+from tx8fast.lower.base import NotLowerable, Slice
 from tx8fast.lower.contraction import Contraction
 from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.fused import Fused

@@ -14,12 +14,15 @@ from dataclasses import field, replace
 from typing import Any
 
 from tx8fast.graph_table import Dim, GroupRecord, OpRecord, TensorSpec
-from tx8fast.lower.base import ALIGN_BYTES, Access, Lowering, NotLowerable, round_up
+from tx8fast.lower.access import Access
+from tx8fast.lower.base import ALIGN_BYTES, Lowering, NotLowerable, round_up
 from tx8fast.lower.convolution import Convolution, Depthwise, Windowed
 from tx8fast.lower.elementwise import Elementwise
 from tx8fast.lower.intake import Intake
+from tx8fast.lower.loops import least_room
 from tx8fast.lower.pooling import Pool
 from tx8fast.lower.thin import Thin
+from tx8fast.lower.transfer import spec_bytes
 from tx8fast.machine import Machine
 from tx8fast.records import dataclass
 
@@ -81,8 +84,9 @@ def _rectified(found: dict[int, Member], source: Source | None, users: dict[int,
     return replace(member, op=replace(member.op, attrs=attrs), result=at)
 
 
-def _summed(found: dict[int, Member], mine: Source | None, other: Source | None, users: dict[int, int],
-            at: int) -> Member | None:  # fmt: skip
+def _summed(
+    found: dict[int, Member], mine: Source | None, other: Source | None, users: dict[int, int], at: int
+) -> Member | None:
     member = _absorbing(found, mine, users)
     if member is None or other is None or member.psum is not None:
         return None
@@ -241,3 +245,16 @@ def place(
         bisect.insort(placed, (offset, offset + need, first, last, lives))
         at[name] = offset
     return max((p[1] for p in placed), default=0), at
+
+
+def smallest_first(record: GroupRecord) -> GroupRecord:
+    """Return the group with its ops in an order that needs little scratchpad."""
+    needs = [{w[1] for w in row if w is not None and w[0] == "op"} for row in record.wires]
+    order = least_room([spec_bytes(op.results[0]) for op in record.ops], needs)
+    new = {old: i for i, old in enumerate(order)}
+    wires = tuple(
+        tuple(("op", new[w[1]]) if w is not None and w[0] == "op" else w for w in record.wires[t]) for t in order
+    )
+    return replace(
+        record, ops=tuple(record.ops[t] for t in order), wires=wires, outputs=tuple(new[t] for t in record.outputs)
+    )

@@ -276,8 +276,15 @@ class _Round:
         """Load a chunk's part into a cell, or store it."""
         side, slot = ("dst", 0) if engine == "rdma" else ("src", 1)
         for ddr, spm, run, runs in chunk.moves(self.lo, self.lo + self.size(chunk)):
-            self.em.add(engine, **{side: self.at(cell) + spm}, run_bytes=run, slot=slot, ddr=ddr, s0=chunk.stride if runs > 1 else 0,
-                        n0=runs)  # fmt: skip
+            self.em.add(
+                engine,
+                **{side: self.at(cell) + spm},
+                run_bytes=run,
+                slot=slot,
+                ddr=ddr,
+                s0=chunk.stride if runs > 1 else 0,
+                n0=runs,
+            )
             self.busy = True
 
     def part(self, t: Transfer) -> int:
@@ -291,8 +298,14 @@ class _Round:
         if self.busy:
             self.em.add("wait")
             self.busy = False
-        self.em.add("send", src=self.at(t.chunk), dst=self.at(self.low.landing(self.group, t)), bytes=size, mask=1 << self.tile,
-                    chip=self.group.ring[t.target] + 1)  # fmt: skip
+        self.em.add(
+            "send",
+            src=self.at(t.chunk),
+            dst=self.at(self.low.landing(self.group, t)),
+            bytes=size,
+            mask=1 << self.tile,
+            chip=self.group.ring[t.target] + 1,
+        )
 
     def receive(self, t: Transfer) -> None:
         size, low = self.part(t), self.low

@@ -14,7 +14,8 @@ import math
 from collections.abc import Iterator, Sequence
 
 from tx8fast.graph_table import Dim, OpRecord, TensorSpec
-from tx8fast.lower.base import ALIGN_BYTES, FLOATS, Access, Lowering, NotLowerable, Slice, round_up
+from tx8fast.lower.access import Access
+from tx8fast.lower.base import ALIGN_BYTES, FLOATS, Lowering, NotLowerable, Slice, round_up
 from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.transfer import Box, Descriptor, Local, Move, descriptors, moves
 from tx8fast.machine import Machine
@@ -30,8 +31,9 @@ ACTS = {"none": 0, "relu": 1}
 class MatrixAccess(Access):
     """An operand laid out as one matrix per batch point; factors give rows, columns and batches."""
 
-    def __init__(self, spec: TensorSpec, dims: Sequence[Dim], rows: Sequence[int], cols: Sequence[int],
-                 batch: Sequence[int]) -> None:  # fmt: skip
+    def __init__(
+        self, spec: TensorSpec, dims: Sequence[Dim], rows: Sequence[int], cols: Sequence[int], batch: Sequence[int]
+    ) -> None:
         super().__init__(spec, dims, blocked=True)
         self.row_factors, self.col_factors, self.batch_factors = tuple(rows), tuple(cols), tuple(batch)
         if self.dims[-1].terms and self.dims[-1].terms[-1][0] not in self.col_factors:
@@ -41,8 +43,11 @@ class MatrixAccess(Access):
         if self.run_col >= 0 and self.col_factors[-1] != self.run_col:
             raise NotLowerable("the columns' fastest factor differs from the stored one")
         # leading dimensions whose fastest factor steps rows: one descriptor can walk all of them
-        self.row_axes = {d.terms[-1][0]: i for i, d in enumerate(self.dims[:-1])
-                         if d.terms and d.terms[-1][0] in self.row_factors and d.terms[-1][0] != last}  # fmt: skip
+        self.row_axes = {
+            d.terms[-1][0]: i
+            for i, d in enumerate(self.dims[:-1])
+            if d.terms and d.terms[-1][0] in self.row_factors and d.terms[-1][0] != last
+        }
 
     def matrix(self, lo: Sequence[int], hi: Sequence[int]) -> Local:
         return Local(_count(self.row_factors, lo, hi), _count(self.col_factors, lo, hi), self.spec.dtype, True)
@@ -56,8 +61,11 @@ class MatrixAccess(Access):
     def points(self, lo: Sequence[int], hi: Sequence[int]) -> Iterator[tuple[Box, int, int, int]]:
         """Yield what one descriptor can walk: its box, first row and column of a matrix, and the byte where that matrix begins."""
         stride = self.batch_stride(lo, hi)
-        free = [f for f in (*self.batch_factors, *self.row_factors, *self.col_factors)
-                if f not in self.row_axes and f != self.run_col]  # fmt: skip
+        free = [
+            f
+            for f in (*self.batch_factors, *self.row_factors, *self.col_factors)
+            if f not in self.row_axes and f != self.run_col
+        ]
         for point in itertools.product(*(range(lo[f], hi[f]) for f in free)):
             plo, phi = list(lo), list(hi)
             for f, x in zip(free, point, strict=True):
@@ -76,8 +84,11 @@ class MatrixAccess(Access):
 
     def transfers(self, lo: Sequence[int], hi: Sequence[int]) -> list[Descriptor]:
         local, strides = self.matrix(lo, hi), self.row_strides(lo, hi)
-        out = [d._replace(spm=d.spm + at) for box, row0, col0, at in self.points(lo, hi)
-               for d in descriptors(self.spec, box, local, strides, row0, col0)]  # fmt: skip
+        out = [
+            d._replace(spm=d.spm + at)
+            for box, row0, col0, at in self.points(lo, hi)
+            for d in descriptors(self.spec, box, local, strides, row0, col0)
+        ]
         return merge_runs(out)
 
 
@@ -121,34 +132,48 @@ class LaneAccess(MatrixAccess):
             for c in (a, *range(a // block * block + block, b, block)):
                 end = min(c // block * block + block, b)
                 local = Local(rows, end - c, self.spec.dtype, False)
-                out += [d._replace(spm=d.spm + at + (c - a) * rows * item)
-                        for d in descriptors(self.spec, (*lead, (c, end)), local, strides)]  # fmt: skip
+                out += [
+                    d._replace(spm=d.spm + at + (c - a) * rows * item)
+                    for d in descriptors(self.spec, (*lead, (c, end)), local, strides)
+                ]
         return merge_runs(out) if self.together else out
 
-    def packing(self, lo: Sequence[int], hi: Sequence[int], within: tuple[Sequence[int], Sequence[int]]
-                ) -> Iterator[tuple[int, int, list[Move]]]:  # fmt: skip
+    def packing(
+        self, lo: Sequence[int], hi: Sequence[int], within: tuple[Sequence[int], Sequence[int]]
+    ) -> Iterator[tuple[int, int, list[Move]]]:
         """Yield (byte of the slice, byte of the matrix, moves) of what copies the range into its matrix. within: the slice's range."""
         matrix, block, item = self.matrix(lo, hi), block_size(self.spec.dtype), ITEM_BYTES[self.spec.dtype]
         spans = self._spans(*within)
         for (*lead, (begin, end)), row0, col0, _ in self.points(lo, hi):
             rows = math.prod([y - x for x, y in lead])
-            a, b, at = next((*box[-1], at) for box, at in spans
-                            if box[:-1] == tuple(lead) and box[-1][0] <= begin < box[-1][1])  # fmt: skip
+            a, b, at = next(
+                (*box[-1], at) for box, at in spans if box[:-1] == tuple(lead) and box[-1][0] <= begin < box[-1][1]
+            )
             c = begin
             while c < end:
                 first, last, col = max(a, c // block * block), min(b, c // block * block + block), col0 + c - begin
                 n = min(last, end, c + block - col % block) - c
                 step = matrix.offset(1, col) - matrix.offset(0, col)
-                yield (at + ((first - a) * rows + c - first) * item, matrix.offset(row0, col),
-                       moves([(rows, (last - first) * item, step)], n * item))  # fmt: skip
+                yield (
+                    at + ((first - a) * rows + c - first) * item,
+                    matrix.offset(row0, col),
+                    moves([(rows, (last - first) * item, step)], n * item),
+                )
                 c += n
 
 
 class ResidentAccess(MatrixAccess):
     """The left operand with its whole reduction length: loaded once while the right one comes in pieces of it."""
 
-    def __init__(self, spec: TensorSpec, dims: Sequence[Dim], rows: Sequence[int], cols: Sequence[int],
-                 batch: Sequence[int], sizes: Sequence[int]) -> None:  # fmt: skip
+    def __init__(
+        self,
+        spec: TensorSpec,
+        dims: Sequence[Dim],
+        rows: Sequence[int],
+        cols: Sequence[int],
+        batch: Sequence[int],
+        sizes: Sequence[int],
+    ) -> None:
         super().__init__(spec, dims, rows, cols, batch)
         if len(cols) != 1 or self.dims[-1].identity != cols[0]:
             raise NotLowerable("the reduction is not the left operand's last dimension")
@@ -338,15 +363,25 @@ class Contraction(Lowering):
         access, leaves = self.reads[0], s.last and not s.stays
         stay = access.at(s.lo, s.hi) if isinstance(access, ResidentAccess) else 0
         em.gemm(
-            left=s.reads[0] + stay, right=s.reads[1], out=s.writes[0] if leaves else s.acc,
-            m=_count(self.m, s.lo, s.hi), k=_count(self.k, s.lo, s.hi), n=_count(self.n, s.lo, s.hi),
-            batch=_count(self.batch, s.lo, s.hi), l_trs=self.l_trs, r_trs=self.r_trs,
-            fmt=left, out_fmt=right if leaves else "f32",
-            psum=s.addend if s.first else s.acc, psum_en=int(not s.first or s.addend > 0),
+            left=s.reads[0] + stay,
+            right=s.reads[1],
+            out=s.writes[0] if leaves else s.acc,
+            m=_count(self.m, s.lo, s.hi),
+            k=_count(self.k, s.lo, s.hi),
+            n=_count(self.n, s.lo, s.hi),
+            batch=_count(self.batch, s.lo, s.hi),
+            l_trs=self.l_trs,
+            r_trs=self.r_trs,
+            fmt=left,
+            out_fmt=right if leaves else "f32",
+            psum=s.addend if s.first else s.acc,
+            psum_en=int(not s.first or s.addend > 0),
             psum_fmt=s.addend_dtype or right if s.first and s.addend else "f32",
-            bias=s.reads[2] if self.bias and s.last else 0, bias_en=int(self.bias and s.last),
-            bias_fmt=self.reads[2].spec.dtype if self.bias else "f32", act=self.act if s.last else 0,
-        )  # fmt: skip
+            bias=s.reads[2] if self.bias and s.last else 0,
+            bias_en=int(self.bias and s.last),
+            bias_fmt=self.reads[2].spec.dtype if self.bias else "f32",
+            act=self.act if s.last else 0,
+        )
 
 
 def _last(dims: Sequence[Dim]) -> int:

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from tx8fast.graph_table import Dim, GroupRecord
-from tx8fast.lower.base import Access, Slice
+from tx8fast.lower.access import Access
+from tx8fast.lower.base import Slice
 from tx8fast.lower.chain import PSUM, Chain, Rows, Source, place
 from tx8fast.lower.convolution import Windowed
 from tx8fast.lower.emitter import Emitter
@@ -156,8 +157,10 @@ class ConvChain(Chain):
         at = {name: s.scratch[0] + offset for name, offset in self.arena(s.hi[ROW] - s.lo[ROW])[1].items()}
         owners = [self._owner(i) for i in range(last + 1)]
         results = [s.writes[0] if o == last else at["op", o, 0] for o in owners]
-        own = [[at["scratch", i, j] for j in range(len(stage.low.scratch_bytes(*stage.ranges(rows["op", i]))))]
-               for i, stage in enumerate(self.stages)]  # fmt: skip
+        own = [
+            [at["scratch", i, j] for j in range(len(stage.low.scratch_bytes(*stage.ranges(rows["op", i]))))]
+            for i, stage in enumerate(self.stages)
+        ]
         parts = {(i, j): at["part", i, j] for i, j in self._copies()}
         for i, stage in enumerate(self.stages):
             reads, psum = [0] * len(stage.low.reads), 0

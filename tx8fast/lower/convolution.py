@@ -101,8 +101,14 @@ class Windowed(Lowering):
         pair = lambda name: tuple(record.attr(name))  # noqa: E731
         self.x, self.w, self.out, self.dtype = x, w, out, x.dtype
         self.dilation = pair("dilation")
-        self.window = Window((x.shape[1], x.shape[2]), (out.shape[1], out.shape[2]), (w.shape[0], w.shape[1]), pair("stride"),
-                             self.dilation, pair("pad_lo"))  # fmt: skip
+        self.window = Window(
+            (x.shape[1], x.shape[2]),
+            (out.shape[1], out.shape[2]),
+            (w.shape[0], w.shape[1]),
+            pair("stride"),
+            self.dilation,
+            pair("pad_lo"),
+        )
         self.act = ACTS.get(record.attr("act"), -1)
         if self.act < 0 or max(w.shape[:2]) > MAX_KERNEL or max(x.shape[1:3]) > MAX_EXTENT:
             raise NotLowerable("convolution is outside the instruction's field ranges")
@@ -159,12 +165,27 @@ class Windowed(Lowering):
             bias = wide
         fields = self.window.fields(s.lo, s.hi)
         em.add(
-            name, src=s.reads[0], weight=weight, out=out, bias=bias, n=1, c=self.in_channels(s.lo, s.hi),
-            oh=s.hi[1] - s.lo[1], ow=self.out.shape[2], oc=oc, dx=self.dilation[1], dy=self.dilation[0],
-            psum=0 if s.first else s.acc, psum_en=int(not s.first), psum_fmt=FORMAT_CODES[s.addend_dtype or self.sum_dtype],
+            name,
+            src=s.reads[0],
+            weight=weight,
+            out=out,
+            bias=bias,
+            n=1,
+            c=self.in_channels(s.lo, s.hi),
+            oh=s.hi[1] - s.lo[1],
+            ow=self.out.shape[2],
+            oc=oc,
+            dx=self.dilation[1],
+            dy=self.dilation[0],
+            psum=0 if s.first else s.acc,
+            psum_en=int(not s.first),
+            psum_fmt=FORMAT_CODES[s.addend_dtype or self.sum_dtype],
             out_fmt=FORMAT_CODES[self.dtype if s.last else ACC],
-            bias_en=int(bool(bias)), act=self.act if s.last else 0, fmt=FORMAT_CODES[self.dtype], **fields,
-        )  # fmt: skip
+            bias_en=int(bool(bias)),
+            act=self.act if s.last else 0,
+            fmt=FORMAT_CODES[self.dtype],
+            **fields,
+        )
 
 
 class Convolution(Windowed):

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from tx8fast.graph_table import Dim, OpRecord, TensorSpec
-from tx8fast.lower.base import FLOATS, UNLIMITED, Access, Lowering, NotLowerable, Slice
+from tx8fast.lower.access import Access
+from tx8fast.lower.base import FLOATS, UNLIMITED, Lowering, NotLowerable, Slice
 from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.mapped import emit_steps, n_instructions, placed
 from tx8fast.lower.sequences import BINARY, COMPARE, SWAPPED, UNARY, recipe_of
@@ -79,8 +80,11 @@ class Elementwise(Lowering):
             self.reads.append(self._access(spec, merged, sizes))
         self.writes = [self._access(out, tuple(sizes), sizes)]
         unit, most = [1] * len(sizes), [UNLIMITED] * len(sizes)
-        lanes = {block_size(s.dtype) for s, mode in ((out, "full"), *zip(ins, self.modes, strict=True))
-                 if mode in ("full", "vector")}  # fmt: skip
+        lanes = {
+            block_size(s.dtype)
+            for s, mode in ((out, "full"), *zip(ins, self.modes, strict=True))
+            if mode in ("full", "vector")
+        }
         unit[-1] = min(sizes[-1], min(lanes) if self.blocked else 64)
         if self.blocked and len(lanes) > 1:
             # no more channels than the smallest block has: so many lie in the same places whatever the format
@@ -309,8 +313,11 @@ class Elementwise(Lowering):
             if cx:
                 em.gather(src, dst, moves(full, 64 * e))
             if lanes % 64:
-                em.gather(src, dst, moves([(local.rows, 0, lanes % 64 * e)], lanes % 64 * e, cx * 64 * e,
-                                          cx * 64 * e * local.rows))  # fmt: skip
+                em.gather(
+                    src,
+                    dst,
+                    moves([(local.rows, 0, lanes % 64 * e)], lanes % 64 * e, cx * 64 * e, cx * 64 * e * local.rows),
+                )
             return
         if mode == "scalar":
             em.gather(src, dst, moves([(local.elems, 0, e)], e))

@@ -55,8 +55,17 @@ class Emitter:
         if lanes <= 64:
             self.vuv(fn, src, vec, dst, local.elems, lanes, fmt)
         else:
-            self.add(f"{fn}_vuvloop", src0=src, src1=vec, dst=dst, n=local.rows * 64, unit=64,
-                     full=local.elems, full_unit=lanes, fmt=FORMAT_CODES[fmt])  # fmt: skip
+            self.add(
+                f"{fn}_vuvloop",
+                src0=src,
+                src1=vec,
+                dst=dst,
+                n=local.rows * 64,
+                unit=64,
+                full=local.elems,
+                full_unit=lanes,
+                fmt=FORMAT_CODES[fmt],
+            )
 
     def cvt(self, src: int, dst: int, n: int, src_fmt: str, dst_fmt: str) -> None:
         self.add(f"cvt_{src_fmt}_{dst_fmt}", src0=src, dst=dst, n=n, fmt=FORMAT_CODES[src_fmt])
@@ -88,14 +97,53 @@ class Emitter:
             e = ITEM_BYTES[fmt]
             self.gemm(left=src + r * 4 * e, right=ones, out=dst + r * pad * e, m=m, k=1, n=lanes, r_trs=1, fmt=fmt)
 
-    def gemm(self, *, left: int, right: int, out: int, m: int, k: int, n: int, fmt: str, batch: int = 1, batch_r: int = 0,
-             l_trs: int = 0, r_trs: int = 0, out_fmt: str | None = None, psum: int = 0, psum_fmt: str = "f32", psum_en: int = 0,
-             bias: int = 0, bias_en: int = 0, bias_fmt: str = "f32", act: int = 0) -> None:  # fmt: skip
-        self.rows.append(isa.make(
-            "gemm", left=left, right=right, out=out, psum=psum, bias=bias, m=m, k=k, n=n, batch_l=batch, batch_r=batch_r or batch,
-            l_trs=l_trs, r_trs=r_trs, out_fmt=FORMAT_CODES[out_fmt or fmt], psum_fmt=FORMAT_CODES[psum_fmt],
-            psum_en=psum_en, bias_en=bias_en, bias_fmt=FORMAT_CODES[bias_fmt], act=act, fmt=FORMAT_CODES[fmt],
-        ))  # fmt: skip
+    def gemm(
+        self,
+        *,
+        left: int,
+        right: int,
+        out: int,
+        m: int,
+        k: int,
+        n: int,
+        fmt: str,
+        batch: int = 1,
+        batch_r: int = 0,
+        l_trs: int = 0,
+        r_trs: int = 0,
+        out_fmt: str | None = None,
+        psum: int = 0,
+        psum_fmt: str = "f32",
+        psum_en: int = 0,
+        bias: int = 0,
+        bias_en: int = 0,
+        bias_fmt: str = "f32",
+        act: int = 0,
+    ) -> None:
+        self.rows.append(
+            isa.make(
+                "gemm",
+                left=left,
+                right=right,
+                out=out,
+                psum=psum,
+                bias=bias,
+                m=m,
+                k=k,
+                n=n,
+                batch_l=batch,
+                batch_r=batch_r or batch,
+                l_trs=l_trs,
+                r_trs=r_trs,
+                out_fmt=FORMAT_CODES[out_fmt or fmt],
+                psum_fmt=FORMAT_CODES[psum_fmt],
+                psum_en=psum_en,
+                bias_en=bias_en,
+                bias_fmt=FORMAT_CODES[bias_fmt],
+                act=act,
+                fmt=FORMAT_CODES[fmt],
+            )
+        )
 
 
 def scalar_bits(value: float, fmt: str) -> int:

@@ -20,30 +20,14 @@ from tx8fast.lower.addends import addends, begin_sums, origin, replaced, take_ro
 from tx8fast.lower.base import ALIGN_BYTES, Lowering, NotLowerable, Slice, round_up
 from tx8fast.lower.contraction import Contraction
 from tx8fast.lower.emitter import Emitter
+from tx8fast.lower.leads import lead_links
 from tx8fast.lower.links import Link
-from tx8fast.lower.lookup import Lookup
 from tx8fast.lower.members import NORMS, Follower, Linked, Member, Operands, is_product, leader, row_leader
 from tx8fast.lower.row_lead import RowLead
 from tx8fast.machine import Machine
 
 COPIES = 2  # of each intermediate and of the members' scratch: neighbouring slices overlap
 TURNS = 3  # copies of what lies between the halves of a slice: the second half ends up to two slices after the first
-
-
-def _width(own: Lowering, lead: Lowering) -> int:
-    """Return how many columns of a leading member one of the lead's stands for; all other factors are equal."""
-    sizes, width = list(lead.sizes), 1
-    if not isinstance(own, Contraction) or not isinstance(lead, Contraction):
-        alike = type(own) is type(lead) is Lookup and own.writes[0].dims == lead.writes[0].dims
-    else:
-        alike = own.groups() == lead.groups() and len(sizes) == len(own.sizes)
-        if alike and len(lead.n) == 1:
-            (f,) = lead.n
-            width = own.sizes[f] // sizes[f]
-            sizes[f] *= width
-    if own is not lead and not (alike and sizes == list(own.sizes)):
-        raise NotLowerable("leading ops of a group must have equal factors, products columns in a whole ratio")
-    return width
 
 
 class Fused(Lowering):
@@ -64,8 +48,11 @@ class Fused(Lowering):
         made = [[w[1] for w in row if w is not None and w[0] == "op" and w[1] >= led] for row in record.wires]
         if led:
             resident, self.prepared = True, 0
-        found = {i: low for i, op in enumerate(record.ops)
-                 if (low := leader(op, machine, resident and not made[i])) is not None}  # fmt: skip
+        found = {
+            i: low
+            for i, op in enumerate(record.ops)
+            if (low := leader(op, machine, resident and not made[i])) is not None
+        }
         leaders = {i: low for i, low in found.items() if not made[i]}
         closing = [i for i in found if made[i]]
         if not leaders:
@@ -84,9 +71,9 @@ class Fused(Lowering):
         )
         for i, op in enumerate(record.ops):
             if led and i == 0:
-                inside.link(RowLead(op, machine, lead), self._links(lead, lead, own))  # type: ignore[arg-type]
+                inside.link(RowLead(op, machine, lead), lead_links(lead, lead, own))  # type: ignore[arg-type]
             elif i in leaders:
-                inside.link(leaders[i], self._links(leaders[i], lead, own))
+                inside.link(leaders[i], lead_links(leaders[i], lead, own))
             elif i == self.closing:
                 inside.link(found[i], self._closed(i, found[i], len(factors)))  # type: ignore[arg-type]
             else:
@@ -122,15 +109,6 @@ class Fused(Lowering):
         self.set_factors([lead.sizes[f] for f in factors], units, shard, split, opened, most)
         if closing and not self.fits(self.units):
             raise NotLowerable("rows are longer than one instruction can read or write")
-
-    @staticmethod
-    def _links(low: Lowering, lead: Lowering, own: dict[int, int]) -> list[Link]:
-        """Return a leading member's loops as the group's factors, of which `own` says what they are by those of the lead."""
-        width = _width(low, lead)
-        wide = lead.n if width > 1 else ()  # type: ignore[attr-defined]
-        if width > 1 and len(own) < len(lead.sizes):
-            raise NotLowerable("products before a closing one must have equal factors")
-        return [Link(own.get(f, -1), n, width=width if f in wide else 1) for f, n in enumerate(low.sizes)]
 
     def _check_lead(self) -> None:
         """A normalisation that leads works in the buffer from which the products read, and what adds to a closing product's sums."""
@@ -182,8 +160,11 @@ class Fused(Lowering):
             if any(("op", j) in m.sources for j in out):
                 out.add(i)
         n = len(self.record.ops)
-        return out | {j for j in range(n, len(self.members))
-                      if all(i in out for i, m in enumerate(self.members) if ("op", j) in m.sources)}  # fmt: skip
+        return out | {
+            j
+            for j in range(n, len(self.members))
+            if all(i in out for i, m in enumerate(self.members) if ("op", j) in m.sources)
+        }
 
     def _waits(self, i: int) -> bool:
         """True for a member, not a leading one, that works when sums are complete."""
@@ -246,8 +227,12 @@ class Fused(Lowering):
         for j in (*user.low.in_place, *(user.low.over if self.closing >= 0 else ())):
             kind, k = user.sources[j]
             users = sum(("op", k) in m.sources for m in self.members)
-            if kind == "op" and users == 1 and k not in self.record.outputs \
-                    and self.members[k].low.writes[0].spec.dtype == dtype:  # fmt: skip
+            if (
+                kind == "op"
+                and users == 1
+                and k not in self.record.outputs
+                and self.members[k].low.writes[0].spec.dtype == dtype
+            ):
                 return k
         return -1
 
@@ -352,8 +337,15 @@ class Fused(Lowering):
             lo, hi = m.ranges(s.lo, s.hi)
             scratch += n_scratch * (s.parity % self._turns(i))
             reads = [s.reads[k] if kind == "in" else self.home(k, s) for kind, k in m.sources]
-            own = Slice(lo, hi, reads, [self.home(i, s)], s.scratch[scratch : scratch + n_scratch],
-                        s.consts[const : const + c], parity=s.parity)  # fmt: skip
+            own = Slice(
+                lo,
+                hi,
+                reads,
+                [self.home(i, s)],
+                s.scratch[scratch : scratch + n_scratch],
+                s.consts[const : const + c],
+                parity=s.parity,
+            )
             if prepares:
                 begin_sums(self, em, s)
             if i in self.sums:

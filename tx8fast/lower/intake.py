@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tx8fast.graph_table import Dim, GroupRecord, OpRecord, TensorSpec
-from tx8fast.lower.base import FLOATS, Access, Lowering, NotLowerable, Slice
+from tx8fast.lower.access import Access
+from tx8fast.lower.base import FLOATS, Lowering, NotLowerable, Slice
 from tx8fast.lower.emitter import Emitter
 from tx8fast.machine import Machine
 from tx8fast.numerics.formats import FORMAT_CODES, ITEM_BYTES

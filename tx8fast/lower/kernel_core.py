@@ -21,11 +21,48 @@ from tx8fast.numerics.layout import batch_stride_bytes, npc
 
 #: ops whose reference function may be applied to a part of the result with unchanged attributes, operand boxes
 #: given by the rule; anything whose attributes speak of absolute coordinates is not here
-SLICEABLE = frozenset({
-    "embedding", "add", "sub", "mul", "div", "max", "min", "pow", "mod", "and", "or", "xor", "not", "eq", "ne", "lt",
-    "le", "gt", "ge", "select", "convert", "neg", "abs", "exp", "log", "sqrt", "erf", "floor", "ceil", "round", "sign",
-    "tanh", "sigmoid", "relu", "gelu", "gelu_tanh", "silu", "clamp",
-})  # fmt: skip
+SLICEABLE = frozenset(
+    {
+        "embedding",
+        "add",
+        "sub",
+        "mul",
+        "div",
+        "max",
+        "min",
+        "pow",
+        "mod",
+        "and",
+        "or",
+        "xor",
+        "not",
+        "eq",
+        "ne",
+        "lt",
+        "le",
+        "gt",
+        "ge",
+        "select",
+        "convert",
+        "neg",
+        "abs",
+        "exp",
+        "log",
+        "sqrt",
+        "erf",
+        "floor",
+        "ceil",
+        "round",
+        "sign",
+        "tanh",
+        "sigmoid",
+        "relu",
+        "gelu",
+        "gelu_tanh",
+        "silu",
+        "clamp",
+    }
+)
 #: ops of which this is so but for one dimension of the result, attribute `axis`, of which their operands speak
 SLICEABLE_BESIDE_AXIS = frozenset({"kv_update", "kv_update_"})
 
@@ -55,15 +92,22 @@ class KernelCore(Lowering):
     def _within_blocks(self) -> set[int]:
         """Return the factors that cut an operand in channel blocks elsewhere than between batches."""
         seen = zip((*self.record.operands, *self.record.results), (*self.rule.ins, *self.rule.outs), strict=True)
-        return {f for spec, dims in seen if spec is not None and _is_blocked(spec)
-                for d in (dims or ())[len(spec.shape) > 2 :] for f, _ in d.terms}  # fmt: skip
+        return {
+            f
+            for spec, dims in seen
+            if spec is not None and _is_blocked(spec)
+            for d in (dims or ())[len(spec.shape) > 2 :]
+            for f, _ in d.terms
+        }
 
     def boxes(self, lo: Sequence[int], hi: Sequence[int]) -> tuple[list[Any], list[Any]]:
         """Return per operand and per result the (spec, box) of one tile's part."""
         if not self.cut:
             whole = lambda spec: tuple((0, n) for n in spec.shape)  # noqa: E731
-            return ([None if s is None else (s, whole(s)) for s in self.record.operands],
-                    [(s, whole(s)) for s in self.record.results])  # fmt: skip
+            return (
+                [None if s is None else (s, whole(s)) for s in self.record.operands],
+                [(s, whole(s)) for s in self.record.results],
+            )
 
         def part(spec: TensorSpec | None, dims: tuple[Dim, ...] | None):
             return None if spec is None or dims is None else (spec, tuple(d.box(lo, hi) for d in dims))

@@ -17,7 +17,8 @@ from tx8fast import isa
 from tx8fast.graph_table import Dim, GroupRecord, OpRecord, Record, TensorSpec
 from tx8fast.isa.limits import COUNT
 from tx8fast.isa.lookup import INDEX_FORMATS, each
-from tx8fast.lower.base import Access, Lowering, NotLowerable, Slice
+from tx8fast.lower.access import Access
+from tx8fast.lower.base import Lowering, NotLowerable, Slice
 from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.movement import relayout
 from tx8fast.lower.transfer import Box, Descriptor, Local, spec_bytes
@@ -44,8 +45,15 @@ def bytes_read(record: Record, k: int) -> int:
     if isinstance(record, OpRecord):
         return min(whole, spec_bytes(record.results[0])) if record.kind in LOOKUPS and not k else whole
     parts = record.ops if isinstance(record, GroupRecord) else record.parts
-    return min(whole, sum(bytes_read(part, j) for part, wires in zip(parts, record.wires, strict=True)
-                          for j, wire in enumerate(wires) if wire == ("in", k)))  # fmt: skip
+    return min(
+        whole,
+        sum(
+            bytes_read(part, j)
+            for part, wires in zip(parts, record.wires, strict=True)
+            for j, wire in enumerate(wires)
+            if wire == ("in", k)
+        ),
+    )
 
 
 class Numbers(Access):
@@ -93,8 +101,17 @@ class TableRows(Access):
     def load_one(self, lo: Sequence[int], hi: Sequence[int], address: int, **fields: int) -> tuple:
         """Return the first instruction of `load`."""
         width = self.spec.shape[-1] * ITEM_BYTES[self.spec.dtype]
-        return isa.make("rdma_row", dst=address, run_bytes=self.run_bytes(lo, hi), stride=width, entries=self.table.shape[0],
-                        index_slot=self.numbers, index_ddr=0, fmt=FORMAT_CODES[self.index.spec.dtype], **fields)  # fmt: skip
+        return isa.make(
+            "rdma_row",
+            dst=address,
+            run_bytes=self.run_bytes(lo, hi),
+            stride=width,
+            entries=self.table.shape[0],
+            index_slot=self.numbers,
+            index_ddr=0,
+            fmt=FORMAT_CODES[self.index.spec.dtype],
+            **fields,
+        )
 
     def run_bytes(self, lo: Sequence[int], hi: Sequence[int]) -> int:
         """Return the bytes of a row that a slice needs."""
@@ -137,8 +154,12 @@ class Lookup(Lowering):
         size_bytes = math.prod(self.table.shape) * ITEM_BYTES[out.dtype]
         # loading the table once is cheaper than loading its rows one by one
         self.resident = table.shape[0] * machine.n_tiles <= math.prod(index.shape) and size_bytes <= MAX_TABLE_BYTES
-        self.reads = [Access(self.table, [Dim(table.shape[0], full=True), dims[-1]], blocked) if self.resident
-                      else TableRows(spec, dims, self.table, numbers), numbers]  # fmt: skip
+        self.reads = [
+            Access(self.table, [Dim(table.shape[0], full=True), dims[-1]], blocked)
+            if self.resident
+            else TableRows(spec, dims, self.table, numbers),
+            numbers,
+        ]
         self.writes = [Access(spec, dims, blocked)]
         self.numbers = 1
 
@@ -170,9 +191,21 @@ class Lookup(Lowering):
             if not lanes or not n:
                 continue
             steps = [x.offset(1, col) - x.offset(0, col) for x in (src, dst)]
-            row = isa.make("tdma_row", src0=s.reads[0] + src.offset(0, col), dst=s.writes[0] + dst.offset(0, col), size=lanes * e,
-                           stride=steps[0], entries=src.rows, index_slot=self.numbers, index_ddr=0, ss0=src.rows * b * e, sn0=n,
-                           ds0=dst.rows * b * e, dn0=n, fmt=FORMAT_CODES[numbers.spec.dtype])  # fmt: skip
+            row = isa.make(
+                "tdma_row",
+                src0=s.reads[0] + src.offset(0, col),
+                dst=s.writes[0] + dst.offset(0, col),
+                size=lanes * e,
+                stride=steps[0],
+                entries=src.rows,
+                index_slot=self.numbers,
+                index_ddr=0,
+                ss0=src.rows * b * e,
+                sn0=n,
+                ds0=dst.rows * b * e,
+                dn0=n,
+                fmt=FORMAT_CODES[numbers.spec.dtype],
+            )
             em.rows += each(row, ((r * steps[1], at) for r, at in enumerate(offsets)))
 
     def ops_per_point(self) -> float:

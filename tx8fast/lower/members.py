@@ -16,7 +16,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from tx8fast.graph_table import Dim, GroupRecord, OpRecord, Rule, TensorSpec
-from tx8fast.lower.base import Access, Lowering, NotLowerable
+from tx8fast.lower.access import Access
+from tx8fast.lower.base import Lowering, NotLowerable
 from tx8fast.lower.contraction import Contraction
 from tx8fast.lower.convolution import as_product, convolution
 from tx8fast.lower.elementwise import Elementwise
@@ -321,8 +322,14 @@ class Operands:
         """Return the group's read access of operand `wire`; members that read it alike share its buffer. beside: what else tells
         them apart."""
         form = (wire, type(getattr(access, "inner", access)), access.dims, access.blocked, beside)
-        same = [k for k, known in enumerate(self.reads[:1]) if self.boxes and self.args[k] == wire and known.spec == access.spec
-                and all([known.transfers(*box) == access.transfers(*box) for box in self.boxes])]  # fmt: skip
+        same = [
+            k
+            for k, known in enumerate(self.reads[:1])
+            if self.boxes
+            and self.args[k] == wire
+            and known.spec == access.spec
+            and all([known.transfers(*box) == access.transfers(*box) for box in self.boxes])
+        ]
         k = self._forms.setdefault(form, same[0] if same else len(self.reads))
         if k == len(self.reads):
             self.reads.append(access)

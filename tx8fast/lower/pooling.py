@@ -12,7 +12,8 @@ import math
 from collections.abc import Sequence
 
 from tx8fast.graph_table import Dim, OpRecord, TensorSpec
-from tx8fast.lower.base import FLOATS, Access, Lowering, NotLowerable, Slice
+from tx8fast.lower.access import Access
+from tx8fast.lower.base import FLOATS, Lowering, NotLowerable, Slice
 from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.rows import REDUCES
 from tx8fast.lower.transfer import Local
@@ -98,8 +99,15 @@ class Pool(Lowering):
     def emit(self, em: Emitter, s: Slice) -> None:
         c = s.hi[2] - s.lo[2]
         name = "pool_avg" if self.average else "pool_max"
-        em.add(name, src0=s.reads[0], dst=s.writes[0], n=1, c=c, fmt=FORMAT_CODES[self.dtype],
-               **self.window.fields(s.lo, s.hi))  # fmt: skip
+        em.add(
+            name,
+            src0=s.reads[0],
+            dst=s.writes[0],
+            n=1,
+            c=c,
+            fmt=FORMAT_CODES[self.dtype],
+            **self.window.fields(s.lo, s.hi),
+        )
         if self.share is not None:
             self._divide(em, s)
 
@@ -168,8 +176,9 @@ class PositionReduce(Lowering):
         if 2 * unit * (summed + 1) * max(block, 4) * ITEM_BYTES[x.dtype] > capacity:
             raise NotLowerable(f"{summed} positions do not fit scratchpad")
         kept = [f for f in range(1, rank - 1) if f not in axes]
-        self.loop_over([(0,), kept, (rank - 1,)], (1, unit, block), (1, MAX_EXTENT, MAX_CHANNELS),
-                       whole=[] if self.inner else [1])  # fmt: skip
+        self.loop_over(
+            [(0,), kept, (rank - 1,)], (1, unit, block), (1, MAX_EXTENT, MAX_CHANNELS), whole=[] if self.inner else [1]
+        )
         self.reads = [self.operand_access(0, merged=True)]
         lead, keep, chans = (Dim(size, ((k, 1),)) for k, size in enumerate(self.sizes))
         self.writes = [self._result(out, rank, n, rows, c, [lead, keep, chans])]

@@ -110,8 +110,9 @@ class Rope(Lowering):
         return 8 * self.dim * ITEM_BYTES[self.dtype] / self.machine.ct.bytes_per_cycle
 
 
-def copy_columns(em: Emitter, src: Local, src_at: int, src_col: int, dst: Local, dst_at: int, dst_col: int, cols: int,
-                 fmt: str) -> None:  # fmt: skip
+def copy_columns(
+    em: Emitter, src: Local, src_at: int, src_col: int, dst: Local, dst_at: int, dst_col: int, cols: int, fmt: str
+) -> None:
     """Copy a column range between two blocked matrices; the source's rows repeat to fill the destination's."""
     e = ITEM_BYTES[fmt]
     done = 0

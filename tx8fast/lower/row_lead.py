@@ -17,7 +17,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tx8fast.graph_table import Dim, OpRecord
-from tx8fast.lower.base import Access, NotLowerable, Slice
+from tx8fast.lower.access import Access
+from tx8fast.lower.base import NotLowerable, Slice
 from tx8fast.lower.contraction import Contraction, ResidentAccess
 from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.rows import WORK, Norm
@@ -118,8 +119,18 @@ class RowLead(Norm):
             em.fill(column, 1.0, local.rows * 4, WORK)
         if self.centred:
             for i, c, chunk in self._chunks(local):
-                em.gemm(left=s.reads[0] + local.offset(0, c), right=s.consts[-1], out=mean, m=local.rows, k=chunk.cols, n=4,
-                        fmt=self.dtype, out_fmt=WORK, psum=mean, psum_en=int(i > 0))  # fmt: skip
+                em.gemm(
+                    left=s.reads[0] + local.offset(0, c),
+                    right=s.consts[-1],
+                    out=mean,
+                    m=local.rows,
+                    k=chunk.cols,
+                    n=4,
+                    fmt=self.dtype,
+                    out_fmt=WORK,
+                    psum=mean,
+                    psum_en=int(i > 0),
+                )
             em.vs("mul", mean, 1.0 / self.channels, mean, local.rows * 4, WORK)
         self._deviation(em, s, local)
         vectors = [self.widen(em, v, s.scratch[4 + j] if self.wide else 0, n) for j, v in enumerate(s.reads[1:])]
@@ -162,8 +173,21 @@ class RowLead(Norm):
             elif self.wide:
                 em.cvt(y, at, chunk.elems, WORK, self.dtype)
 
-    def _add_row(self, em: Emitter, column: int, row: int, x: int, x_fmt: str, out: int, out_fmt: str, chunk: Local
-                 ) -> None:  # fmt: skip
+    def _add_row(
+        self, em: Emitter, column: int, row: int, x: int, x_fmt: str, out: int, out_fmt: str, chunk: Local
+    ) -> None:
         """out = x + column [rows, 1] * row [1, columns]: a product that is added to x."""
-        em.gemm(left=column, right=row, out=out, m=chunk.rows, k=1, n=chunk.cols, r_trs=1, fmt=WORK, out_fmt=out_fmt, psum=x,
-                psum_fmt=x_fmt, psum_en=1)  # fmt: skip
+        em.gemm(
+            left=column,
+            right=row,
+            out=out,
+            m=chunk.rows,
+            k=1,
+            n=chunk.cols,
+            r_trs=1,
+            fmt=WORK,
+            out_fmt=out_fmt,
+            psum=x,
+            psum_fmt=x_fmt,
+            psum_en=1,
+        )

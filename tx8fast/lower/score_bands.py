@@ -15,7 +15,8 @@ from functools import lru_cache
 import numpy as np
 
 from tx8fast.graph_table import Dim, TensorSpec
-from tx8fast.lower.base import Access, NotLowerable, round_up
+from tx8fast.lower.access import Access
+from tx8fast.lower.base import NotLowerable, round_up
 from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.links import Link
 from tx8fast.lower.transfer import Box, Local

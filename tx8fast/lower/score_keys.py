@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tx8fast.lower.base import Access
+from tx8fast.lower.access import Access
 from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.links import Link, LinkedAccess
 from tx8fast.lower.transfer import Descriptor, Local, clip
@@ -76,8 +76,19 @@ class KeyChunks(LinkedAccess):
         return out
 
 
-def scores_with(em: Emitter, left: int, right: int, out: int, rows: int, depth: int, keys: int, shown: int, chunked: bool,
-                by_rows: bool, fmt: str) -> None:  # fmt: skip
+def scores_with(
+    em: Emitter,
+    left: int,
+    right: int,
+    out: int,
+    rows: int,
+    depth: int,
+    keys: int,
+    shown: int,
+    chunked: bool,
+    by_rows: bool,
+    fmt: str,
+) -> None:
     """out [rows, keys] = left [rows, depth] x keys, of which the first `shown` are needed: of chunks, whole ones are taken. by_rows:
     keys are columns of the right operand."""
     turned = int(by_rows)

@@ -12,7 +12,8 @@ import math
 from collections.abc import Sequence
 
 from tx8fast.graph_table import Dim, GroupRecord, OpRecord, TensorSpec
-from tx8fast.lower.base import ALIGN_BYTES, Access, NotLowerable, Slice, round_up
+from tx8fast.lower.access import Access
+from tx8fast.lower.base import ALIGN_BYTES, NotLowerable, Slice, round_up
 from tx8fast.lower.elementwise import Elementwise
 from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.members import flat_record

@@ -9,7 +9,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from tx8fast.lower.base import ALIGN_BYTES, Access, NotLowerable, Slice, round_up
+from tx8fast.lower.access import Access
+from tx8fast.lower.base import ALIGN_BYTES, NotLowerable, Slice, round_up
 from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.links import Link, LinkedAccess
 from tx8fast.lower.transfer import Local, Move
@@ -59,8 +60,10 @@ class Packing:
     def scratch_bytes(self, lo: Sequence[int], hi: Sequence[int]) -> list[int]:
         """Bytes of the matrices of every operand: of keys and values all of a head, or two of a slice if they are too large."""
         copies = min(2, -(-self.keys // (hi[-1] - lo[-1])))
-        return [(self._whole(j, lo, hi) or copies * self._bytes(j, lo, hi)) if j in KEYS else self._bytes(j, lo, hi)
-                for j in self.lanes]  # fmt: skip
+        return [
+            (self._whole(j, lo, hi) or copies * self._bytes(j, lo, hi)) if j in KEYS else self._bytes(j, lo, hi)
+            for j in self.lanes
+        ]
 
     def form(self, lo: Sequence[int]) -> int:
         """Return what of a slice's place its instructions depend on: where packed keys lie."""

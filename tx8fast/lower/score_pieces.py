@@ -53,8 +53,9 @@ def pieces(scores: int, local: Local, ends: Sequence[float], depth: int, machine
     return out
 
 
-def add_values(em: Emitter, left: int, weights: Local, values: tuple[int, int, int, int], by_rows: bool, mixed: int, more: int
-               ) -> None:  # fmt: skip
+def add_values(
+    em: Emitter, left: int, weights: Local, values: tuple[int, int, int, int], by_rows: bool, mixed: int, more: int
+) -> None:
     """mixed (+)= weights [rows, keys] x values; values: where they are, the first key, the keys of all, and values of each. by_rows:
     they are [keys, depth], else [depth, keys]; keys that are some of the rows come block by block of the columns. more: 0 for the
     first product of the sum."""
@@ -65,8 +66,19 @@ def add_values(em: Emitter, left: int, weights: Local, values: tuple[int, int, i
     for c in range(0, depth, step):
         right = base + form.offset(*((first, c) if by_rows else (c, first)))
         out = mixed + Local(rows, depth, SUM, True).offset(0, c)
-        em.gemm(left=left, right=right, out=out, m=rows, k=weights.cols, n=min(step, depth - c), r_trs=int(by_rows), fmt=fmt,
-                out_fmt=SUM, psum=out, psum_en=more)  # fmt: skip
+        em.gemm(
+            left=left,
+            right=right,
+            out=out,
+            m=rows,
+            k=weights.cols,
+            n=min(step, depth - c),
+            r_trs=int(by_rows),
+            fmt=fmt,
+            out_fmt=SUM,
+            psum=out,
+            psum_en=more,
+        )
 
 
 def scale_rows(em: Emitter, mixed: int, factor: int, spread: int, ones: int, rows: int, depth: int) -> None:

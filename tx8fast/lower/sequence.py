@@ -21,8 +21,9 @@ from tx8fast._kernels import byte_dependences, list_order, within_reach
 from tx8fast.alloc import Buffer, Problem, lower_bound_bytes, merge_intervals, solve
 from tx8fast.errors import AllocationError, InfeasibleError
 from tx8fast.graph_table import GroupRecord
+from tx8fast.lower.access import Access
 from tx8fast.lower.attention import Attention
-from tx8fast.lower.base import ALIGN_BYTES, Access, Slice, round_up
+from tx8fast.lower.base import ALIGN_BYTES, Slice, round_up
 from tx8fast.lower.chain import Source, whole
 from tx8fast.lower.contraction import Contraction
 from tx8fast.lower.emitter import Emitter
@@ -206,8 +207,10 @@ class SequenceStream(Parts):
         return True
 
     def _problem(self, wishes: Sequence[Wish]) -> Problem:
-        items = [Buffer(str(name), merge_intervals(lives), round_up(max(size, 1), ALIGN_BYTES), ALIGN_BYTES)
-                 for name, size, lives in wishes]  # fmt: skip
+        items = [
+            Buffer(str(name), merge_intervals(lives), round_up(max(size, 1), ALIGN_BYTES), ALIGN_BYTES)
+            for name, size, lives in wishes
+        ]
         return Problem(tuple(items), self.capacity)
 
     @staticmethod

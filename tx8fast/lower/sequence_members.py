@@ -12,8 +12,9 @@ from dataclasses import field
 import numpy as np
 
 from tx8fast.graph_table import Dim, GroupRecord, OpRecord, TensorSpec
+from tx8fast.lower.access import Access
 from tx8fast.lower.attention import Attention
-from tx8fast.lower.base import Access, Lowering, NotLowerable, round_up
+from tx8fast.lower.base import Lowering, NotLowerable, round_up
 from tx8fast.lower.chain import Source, whole
 from tx8fast.lower.contraction import Contraction
 from tx8fast.lower.elementwise import Elementwise
@@ -221,8 +222,10 @@ class Members(Stream):
         base = 3 + len(self.mask_sizes)
         self.mask_sizes += low.sizes
         own = self._sequence_factor(low)
-        dims = [d if d.full else Dim(d.size, tuple((0 if f == own else base + f, c) for f, c in d.terms))
-                for d in low.reads[3].dims]  # fmt: skip
+        dims = [
+            d if d.full else Dim(d.size, tuple((0 if f == own else base + f, c) for f, c in d.terms))
+            for d in low.reads[3].dims
+        ]
         return Access(low.reads[3].spec, dims, True)
 
     def _heads(self, low: Attention) -> None:

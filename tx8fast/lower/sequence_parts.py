@@ -126,8 +126,11 @@ class Parts(Members):
         m = self.members[i]
         bands = range(self.n_bands)
         if isinstance(m.low, Attention):
-            return [Part(i, b, *m.low.writes[0].box(*self._head_range(m.low, head, 0, self.positions))[-1], head)
-                    for head in self._all_heads(m.low) for b in bands]  # fmt: skip
+            return [
+                Part(i, b, *m.low.writes[0].box(*self._head_range(m.low, head, 0, self.positions))[-1], head)
+                for head in self._all_heads(m.low)
+                for b in bands
+            ]
         width = self._spec(("op", m.result)).shape[-1]
         step = m.step or width
         return [Part(i, b, c, min(c + step, width)) for b in bands for c in range(0, width, step)]
@@ -196,8 +199,14 @@ class Parts(Members):
                 recent[what] = key, total
                 total += size
             self.filled[n, 1] = key
-        vectors = sorted({k for m in self.members for j, k in m.others.items()
-                          if not self._streams(m, j) and not isinstance(m.low, Attention)})  # fmt: skip
+        vectors = sorted(
+            {
+                k
+                for m in self.members
+                for j, k in m.others.items()
+                if not self._streams(m, j) and not isinstance(m.low, Attention)
+            }
+        )
         self.resident = tuple(Fill((-1, k), k, self.reads[k].size_bytes((0,), (1,))) for k in vectors)
 
     def _mask(self, n: int) -> tuple:

@@ -146,8 +146,24 @@ def _clamp(em: Emitter, x: int, y: int, n: int, f: str, t: Sequence[int], a: dic
 
 
 UNARY: dict[str, Recipe] = {
-    **{k: _single(k) for k in ("abs", "neg", "sqrt", "rsqrt", "recip", "square", "exp", "sin", "cos", "tanh",
-                               "sigmoid", "relu", "softplus")},
+    **{
+        k: _single(k)
+        for k in (
+            "abs",
+            "neg",
+            "sqrt",
+            "rsqrt",
+            "recip",
+            "square",
+            "exp",
+            "sin",
+            "cos",
+            "tanh",
+            "sigmoid",
+            "relu",
+            "softplus",
+        )
+    },
     "log": _single("ln"),
     "silu": Recipe(1, False, _silu),
     "leaky_relu": Recipe(1, False, _leaky_relu),
@@ -161,7 +177,7 @@ UNARY: dict[str, Recipe] = {
     "softsign": Recipe(1, True, _softsign),
     "sign": Recipe(1, False, _sign, in_place=False),
     "clamp": Recipe(0, False, _clamp),
-}  # fmt: skip
+}
 
 #: shorter forms whose error is below the rounding of a 16-bit result; computed in the format itself
 NARROW: dict[str, Recipe] = {
@@ -177,7 +193,17 @@ def recipe_of(kind: str, dtype: str) -> Recipe | None:
 
 
 #: f(a, b) == swapped(b, a): lets the complete operand come first when the other one is a vector or scalar
-SWAPPED = {"add": "add", "mul": "mul", "max": "max", "min": "min", "eq": "eq", "ne": "ne", "lt": "gt", "gt": "lt",
-           "le": "ge", "ge": "le"}  # fmt: skip
+SWAPPED = {
+    "add": "add",
+    "mul": "mul",
+    "max": "max",
+    "min": "min",
+    "eq": "eq",
+    "ne": "ne",
+    "lt": "gt",
+    "gt": "lt",
+    "le": "ge",
+    "ge": "le",
+}
 BINARY = ("add", "sub", "mul", "div", "max", "min")
 COMPARE = ("eq", "ne", "lt", "le", "gt", "ge")

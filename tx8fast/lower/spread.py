@@ -17,7 +17,8 @@ import numpy as np
 
 from tx8fast.errors import InfeasibleError
 from tx8fast.graph_table import GroupRecord
-from tx8fast.lower.base import Access, NotLowerable
+from tx8fast.lower.access import Access
+from tx8fast.lower.base import NotLowerable
 from tx8fast.lower.chain import Source, place
 from tx8fast.lower.rounds import Fill, Stream, Wish
 from tx8fast.lower.spread_parts import Runs, SpreadParts

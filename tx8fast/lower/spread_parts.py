@@ -15,7 +15,8 @@ from dataclasses import replace
 
 from tx8fast.errors import InfeasibleError
 from tx8fast.graph_table import GroupRecord
-from tx8fast.lower.base import ALIGN_BYTES, Access, round_up
+from tx8fast.lower.access import Access
+from tx8fast.lower.base import ALIGN_BYTES, round_up
 from tx8fast.lower.chain import PSUM, Source
 from tx8fast.lower.convolution import ACC
 from tx8fast.lower.emitter import Emitter
@@ -172,8 +173,16 @@ class SpreadParts(ConvStream):
         """Return, by tile, the runs [a, b) that it has of an image and the other tiles that need some of each. pieces: by tile, what it
         has."""
         needs = [self.needs(source, k) for k in range(self.per_image)]
-        return [[(a, b, to) for a, b in runs if (to := tuple([n for n, need in enumerate(needs) if n != k and any(
-                 a < d and c < b for c, d in need)]))] for k, runs in enumerate(pieces)]  # fmt: skip
+        return [
+            [
+                (a, b, to)
+                for a, b in runs
+                if (
+                    to := tuple([n for n, need in enumerate(needs) if n != k and any(a < d and c < b for c, d in need)])
+                )
+            ]
+            for k, runs in enumerate(pieces)
+        ]
 
     def _within(self, p: int, j: int, k: int, n: int) -> int:
         """Return where in a fill begins what the k-th tile's n-th range of a part needs."""
@@ -194,8 +203,11 @@ class SpreadParts(ConvStream):
             weight, sums = stage.low.reads[1].local(stage.low.reads[1].box(*own)), base + self.at["sums", p]
             for a, b in blocks:
                 lo, hi = (*own[0][:3], a), (*own[1][:3], b)
-                reads = [base + self._address(stage.images[0], stage.low.reads[0], lo, hi),
-                         s.reads[1] + weight.offset(0, a), *s.reads[2:]]  # fmt: skip
+                reads = [
+                    base + self._address(stage.images[0], stage.low.reads[0], lo, hi),
+                    s.reads[1] + weight.offset(0, a),
+                    *s.reads[2:],
+                ]
                 at = replace(s, lo=lo, hi=hi, reads=reads, last=(a, b) == blocks[-1])
                 if a:
                     at = replace(at, acc=sums, first=False, addend_dtype=ACC)

@@ -19,16 +19,16 @@ import numpy as np
 from tx8fast import isa
 from tx8fast.errors import InfeasibleError
 from tx8fast.graph_table import Dim, GroupRecord, OpRecord, TensorSpec
-from tx8fast.lower.base import Access, Lowering, NotLowerable, Slice
-from tx8fast.lower.chain import PSUM, Chain, Source, place
+from tx8fast.lower.access import Access
+from tx8fast.lower.base import Lowering, NotLowerable, Slice
+from tx8fast.lower.chain import PSUM, Chain, Source, place, smallest_first
 from tx8fast.lower.convolution import Convolution, GroupedConvolution, Windowed
 from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.intake import MAX_POSITIONS, Intake, takes_in
-from tx8fast.lower.loops import least_room
 from tx8fast.lower.pooling import Pool, PositionReduce
 from tx8fast.lower.rounds import Fill, Move, Round, Stream, Wish, Work
 from tx8fast.lower.thin import THIN, Thin, thinned
-from tx8fast.lower.transfer import Descriptor, Local, spec_bytes
+from tx8fast.lower.transfer import Descriptor, Local
 from tx8fast.machine import Machine
 from tx8fast.numerics.layout import block_size
 
@@ -42,18 +42,6 @@ AHEAD = 3  # of them on their way before they are needed
 
 Ranges = tuple[tuple[int, ...], tuple[int, ...]]
 Part = tuple[int, tuple[int, ...], tuple[int, ...]]  # member, and factor ranges of its lowering
-
-
-def smallest_first(record: GroupRecord) -> GroupRecord:
-    """Return the group with its ops in an order that needs little scratchpad."""
-    needs = [{w[1] for w in row if w is not None and w[0] == "op"} for row in record.wires]
-    order = least_room([spec_bytes(op.results[0]) for op in record.ops], needs)
-    new = {old: i for i, old in enumerate(order)}
-    wires = tuple(
-        tuple(("op", new[w[1]]) if w is not None and w[0] == "op" else w for w in record.wires[t]) for t in order
-    )
-    return replace(record, ops=tuple(record.ops[t] for t in order), wires=wires,
-                   outputs=tuple(new[t] for t in record.outputs))  # fmt: skip
 
 
 class ConvStream(Stream, Chain):

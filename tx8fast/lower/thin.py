@@ -11,7 +11,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tx8fast.graph_table import Dim, GroupRecord, OpRecord, Rule, TensorSpec
-from tx8fast.lower.base import Access, Lowering, NotLowerable, Slice
+from tx8fast.lower.access import Access
+from tx8fast.lower.base import Lowering, NotLowerable, Slice
 from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.transfer import Local, moves
 from tx8fast.lower.windows import Window

@@ -173,8 +173,9 @@ def _segments(spec: TensorSpec, lo: int, hi: int, local: Local, col0: int):
         c = end
 
 
-def descriptors(spec: TensorSpec, box: Box, local: Local, row_strides: Sequence[int], row0: int = 0,
-                col0: int = 0) -> list[Descriptor]:  # fmt: skip
+def descriptors(
+    spec: TensorSpec, box: Box, local: Local, row_strides: Sequence[int], row0: int = 0, col0: int = 0
+) -> list[Descriptor]:
     """Return the transfers that move `box` of a DDR tensor to or from `local`.
 
     row_strides: for each leading dimension, how many local rows one step of it advances. The local side

@@ -48,10 +48,17 @@ class Window:
         first = lo[ROW] * self.stride[0] - self.lo[0]
         last = (hi[ROW] - 1) * self.stride[0] - self.lo[0] + (self.kernel[0] - 1) * self.dilation[0] + 1
         return {
-            "h": b - a, "w": self.size[1], "top": max(0, min(last, 0) - first), "bottom": max(0, last - b), "left": self.lo[1],
-            "right": self.columns_behind(), "kx": self.kernel[1], "ky": self.kernel[0], "sx": self.stride[1],
+            "h": b - a,
+            "w": self.size[1],
+            "top": max(0, min(last, 0) - first),
+            "bottom": max(0, last - b),
+            "left": self.lo[1],
+            "right": self.columns_behind(),
+            "kx": self.kernel[1],
+            "ky": self.kernel[0],
+            "sx": self.stride[1],
             "sy": self.stride[0],
-        }  # fmt: skip
+        }
 
     def form(self, lo: Sequence[int], hi: Sequence[int]) -> tuple:
         """What instructions depend on besides the lengths of all factors: what is clipped from the band."""

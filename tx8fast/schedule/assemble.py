@@ -73,8 +73,15 @@ def _build_single(p: Planned, machine: Machine, step: Step, meet: bool, order: s
     return build_segment(p.tiling, machine, step.name, step.op_names, step.barrier, meet, order=order)
 
 
-def assemble(table: GraphTable, machine: Machine, plans: Mapping[Record, Planned], describe: Describe,
-             meta: dict[str, Any], progress: Callable[[int, int], None] | None = None, order: str = "best") -> Program:  # fmt: skip
+def assemble(
+    table: GraphTable,
+    machine: Machine,
+    plans: Mapping[Record, Planned],
+    describe: Describe,
+    meta: dict[str, Any],
+    progress: Callable[[int, int], None] | None = None,
+    order: str = "best",
+) -> Program:
     """Return the program of `table`. `describe` turns a weight key into its source description;
     `progress(done, total)` counts segments; `order` is that of instructions (`tile.schedule.ORDERS`).
 
@@ -90,8 +97,9 @@ def assemble(table: GraphTable, machine: Machine, plans: Mapping[Record, Planned
 
 
 class _Linker:
-    def __init__(self, table: GraphTable, machine: Machine, code: SegmentTable, frames: dict[str, Frame],
-                 describe: Describe) -> None:  # fmt: skip
+    def __init__(
+        self, table: GraphTable, machine: Machine, code: SegmentTable, frames: dict[str, Frame], describe: Describe
+    ) -> None:
         self.table, self.machine, self.code = table, machine, code
         self.frames, self.describe = frames, describe
         self.arena = Arena(DDR_BASE)
@@ -115,17 +123,30 @@ class _Linker:
             self._tensor(n, main.values[a], at) for n, a, at in zip(main.arg_names, main.args, arg_at, strict=True)
         ]
         address = self._addresses(main, arg_at, dest, self.arena.top)
-        outputs = [self._tensor(n, main.values[v], address[v]) for n, v in
-                   zip(main.result_names, main.results, strict=True)]  # fmt: skip
+        outputs = [
+            self._tensor(n, main.values[v], address[v]) for n, v in zip(main.result_names, main.results, strict=True)
+        ]
         ddr_bytes = top - DDR_BASE
         if ddr_bytes > self.machine.chip.ddr_bytes:
             named = self.arena.top - DDR_BASE
             raise model_too_large(self.table, ddr_bytes, ddr_bytes - named, self.machine.chip.ddr_bytes)
-        facts = {**meta, "kernel_core": dict(sorted(self.code.kernel_core.items())),
-                 "spm_peak_bytes": max((s.spm_peak_bytes for s in self.code.segments), default=0),
-                 "weight_bytes": sum(t.size_bytes for t in self.params.values())}  # fmt: skip
-        return Program(self.machine.to_dict(), self.code.segments, self.launches, inputs, outputs,
-                       list(self.params.values()), ddr_bytes, facts, chips=self.table.chips)  # fmt: skip
+        facts = {
+            **meta,
+            "kernel_core": dict(sorted(self.code.kernel_core.items())),
+            "spm_peak_bytes": max((s.spm_peak_bytes for s in self.code.segments), default=0),
+            "weight_bytes": sum(t.size_bytes for t in self.params.values()),
+        }
+        return Program(
+            self.machine.to_dict(),
+            self.code.segments,
+            self.launches,
+            inputs,
+            outputs,
+            list(self.params.values()),
+            ddr_bytes,
+            facts,
+            chips=self.table.chips,
+        )
 
     def _param(self, key: str, spec: TensorSpec) -> Tensor:
         found = self.params.get((key, spec))
@@ -134,8 +155,17 @@ class _Linker:
             self.named.add(key)
             source = self.describe(key)
             shape, dtype = tuple(source.get("shape", spec.shape)), source.get("dtype", spec.dtype)
-            found = Tensor(name, spec.shape, dtype, spec.dtype, spec.layout, self.arena.take(spec), spec_bytes(spec),
-                           {**source, "key": key, "shape": list(shape)}, per_chip=source.get("kind") == "chips")  # fmt: skip
+            found = Tensor(
+                name,
+                spec.shape,
+                dtype,
+                spec.dtype,
+                spec.layout,
+                self.arena.take(spec),
+                spec_bytes(spec),
+                {**source, "key": key, "shape": list(shape)},
+                per_chip=source.get("kind") == "chips",
+            )
             self.params[key, spec] = found
         return found
 
@@ -151,8 +181,9 @@ class _Linker:
         own |= {r: base + o for r, o in frame.offset.items()} | dest
         return [own.get(frame.root[v], base) for v in range(len(fn.values))]
 
-    def _place(self, fn: FunctionTable, args: list[int], dest: dict[int, int], base: int, prefix: str,
-               calls: tuple[int, ...]) -> int:  # fmt: skip
+    def _place(
+        self, fn: FunctionTable, args: list[int], dest: dict[int, int], base: int, prefix: str, calls: tuple[int, ...]
+    ) -> int:
         """Append the launches of one function instance; return the first free address above it. calls: the calls of the
         graph that lead here, as in `FunctionTable.path`."""
         frame = self.frames[fn.name]
@@ -163,8 +194,11 @@ class _Linker:
                 callee = self.table.functions[step.callee]
                 its = self.frames[step.callee]
                 inner = [address[v] for v in step.inputs]
-                wanted = {r: address[v] for r, v in zip(its.result_roots, step.outputs, strict=True)
-                          if r not in callee.args and r not in its.params}  # fmt: skip
+                wanted = {
+                    r: address[v]
+                    for r, v in zip(its.result_roots, step.outputs, strict=True)
+                    if r not in callee.args and r not in its.params
+                }
                 inside = (*calls, step.call_number)
                 top = max(top, self._place(callee, inner, wanted, free, f"{prefix}{step.name}/", inside))
             elif step.kind == "group" and not step.is_empty:

@@ -40,8 +40,13 @@ class Buffers:
     the scratchpad, the others between them; a result that takes an operand's buffers has none that could be pinned. So does
     what the nest before has left of operands that are gathered: `left`, address and bytes by access."""
 
-    def __init__(self, tiling: Tiling, pinned: Mapping[int, int] | None = None,
-                 left: Mapping[int, tuple[int, int]] | None = None, tail: Sequence[tuple[int, int]] = ()) -> None:  # fmt: skip
+    def __init__(
+        self,
+        tiling: Tiling,
+        pinned: Mapping[int, int] | None = None,
+        left: Mapping[int, tuple[int, int]] | None = None,
+        tail: Sequence[tuple[int, int]] = (),
+    ) -> None:
         pinned, left = pinned or {}, left or {}
         low, plan, machine, size_bytes = tiling.low, tiling.plan, tiling.low.machine, tiling.slice_bytes
         zero = (0,) * len(plan.shard)
@@ -107,8 +112,9 @@ class Buffers:
             for reads, _, n in tiling.staging:
                 staging |= dict.fromkeys(reads, [next(it) for _ in range(n)])
             inner, fixed = [next(it) for _ in scratch], [next(it) for _ in consts]
-            return Addresses(access, staging, inner, fixed, next(it) if tiling.sums else 0,
-                             {k: a for k, (a, _) in left.items()})  # fmt: skip
+            return Addresses(
+                access, staging, inner, fixed, next(it) if tiling.sums else 0, {k: a for k, (a, _) in left.items()}
+            )
 
         addresses, least = _ahead(ways, ahead, room, tail)
         #: whether something of the nest may come while the nest before is not over
@@ -158,8 +164,9 @@ def _placed(ways: Sequence[Sequence[Buffer]], room: tuple[int, int]) -> list[int
     return []
 
 
-def _begun(items: Sequence[Buffer], ahead: Sequence[int], least: int, room: tuple[int, int], tail: Sequence[tuple[int, int]]
-           ) -> list[Buffer]:  # fmt: skip
+def _begun(
+    items: Sequence[Buffer], ahead: Sequence[int], least: int, room: tuple[int, int], tail: Sequence[tuple[int, int]]
+) -> list[Buffer]:
     """Return buffers that are alive before the nest begins if they gain `least`, and behind them what of the nest before is."""
     begun = [
         replace(i, lifetimes=((-1, i.lifetimes[0][1]),)) if gain >= least else i
@@ -169,8 +176,9 @@ def _begun(items: Sequence[Buffer], ahead: Sequence[int], least: int, room: tupl
     return begun + [Buffer(f"tail{lo}", ((-1, 0),), hi - lo, fixed=lo) for lo, hi in spans if lo < hi]
 
 
-def _ahead(ways: Sequence[Sequence[Buffer]], ahead: Sequence[int], room: tuple[int, int], tail: Sequence[tuple[int, int]]
-           ) -> tuple[list[int], int]:  # fmt: skip
+def _ahead(
+    ways: Sequence[Sequence[Buffer]], ahead: Sequence[int], room: tuple[int, int], tail: Sequence[tuple[int, int]]
+) -> tuple[list[int], int]:
     """Return the address of every buffer, and from which gain on they are where nothing is any more when the nest before ends."""
     for least in (OTHERS, TARGETS, PARTS) if tail else ():
         if least in ahead:
@@ -181,8 +189,14 @@ def _ahead(ways: Sequence[Sequence[Buffer]], ahead: Sequence[int], room: tuple[i
     return _placed(ways, room), NOTHING
 
 
-def _phased(tiling: Tiling, ways: Sequence[Sequence[Buffer]], first: Sequence[int], plain: list[int], at: Addresses,
-            room: tuple[int, int]) -> list[int]:  # fmt: skip
+def _phased(
+    tiling: Tiling,
+    ways: Sequence[Sequence[Buffer]],
+    first: Sequence[int],
+    plain: list[int],
+    at: Addresses,
+    room: tuple[int, int],
+) -> list[int]:
     """Return addresses at which the streams of one instruction meet least in the banks; those of `plain` (named `at`) where
     the bytes that this takes are not there: the buffers with the least traffic go without a phase first."""
     items = ways[0][: len(plain)]

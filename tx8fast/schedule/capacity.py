@@ -22,7 +22,9 @@ SHOWN = 3  # tensors that are named
 _HELP = "a smaller batch, sequence or cache, a narrower dtype or more chips (--tp N) would help"
 
 
-def intermediates_too_large(function: str, buffers: Sequence[Buffer], peak_bytes: int, capacity_bytes: int) -> InfeasibleError:  # fmt: skip
+def intermediates_too_large(
+    function: str, buffers: Sequence[Buffer], peak_bytes: int, capacity_bytes: int
+) -> InfeasibleError:
     """Return the error for values between the ops of a function that do not fit; buffers bear the names of their ops."""
     times, live = live_bytes(Problem(tuple(buffers)))
     worst = int(times[int(np.argmax(live))])
@@ -52,11 +54,16 @@ def _named(table: GraphTable) -> dict[str, dict[str, int]]:
     main = table.functions["main"]
     params = {(key, fn.values[v]) for fn in table.functions.values() for v, key in fn.params.items()}
     return {
-        "weights": {key.removeprefix("%transposed/"): spec_bytes(spec) for key, spec in sorted(params, key=lambda p: p[0])},
+        "weights": {
+            key.removeprefix("%transposed/"): spec_bytes(spec) for key, spec in sorted(params, key=lambda p: p[0])
+        },
         "inputs": {n: spec_bytes(main.values[v]) for n, v in zip(main.arg_names, main.args, strict=True)},
-        "results": {n: spec_bytes(main.values[v]) for i, (n, v) in
-                    enumerate(zip(main.result_names, main.results, strict=True)) if i not in main.donated},
-    }  # fmt: skip
+        "results": {
+            n: spec_bytes(main.values[v])
+            for i, (n, v) in enumerate(zip(main.result_names, main.results, strict=True))
+            if i not in main.donated
+        },
+    }
 
 
 def check_capacity(table: GraphTable, machine: Machine) -> None:

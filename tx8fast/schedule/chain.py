@@ -50,16 +50,37 @@ def build_chain(p: Planned, machine: Machine, step: Step, meet: bool, order: str
     if step.barrier:
         codes, tile_code = idle_tiles_wait(codes, tile_code)
     facts = [nest_facts(n.tiling) | own for n, own in zip(p.nests, [f for m in made for f in m.facts()], strict=True)]
-    info = {"op": record.kind, "engine": "chain", "bound": p.plan.bound, "parts": [], "slices": [], "order": [],
-            "nests": facts, "runner_up_cycles": p.plan.runner_up_cycles, **terms(record)}  # fmt: skip
-    return Segment(step.name, codes, tile_code, np.concatenate(slot_args), np.concatenate([m.offsets for m in made], axis=1),
-                   len(record.operands) + len(record.results), list(step.op_names), [], step.barrier,
-                   max(n.buffers.peak for n in nests), segment_cycles(p.plan, machine, step.barrier), info,
-                   buffers=_table(nests, arguments))  # fmt: skip
+    info = {
+        "op": record.kind,
+        "engine": "chain",
+        "bound": p.plan.bound,
+        "parts": [],
+        "slices": [],
+        "order": [],
+        "nests": facts,
+        "runner_up_cycles": p.plan.runner_up_cycles,
+        **terms(record),
+    }
+    return Segment(
+        step.name,
+        codes,
+        tile_code,
+        np.concatenate(slot_args),
+        np.concatenate([m.offsets for m in made], axis=1),
+        len(record.operands) + len(record.results),
+        list(step.op_names),
+        [],
+        step.barrier,
+        max(n.buffers.peak for n in nests),
+        segment_cycles(p.plan, machine, step.barrier),
+        info,
+        buffers=_table(nests, arguments),
+    )
 
 
-def _in_turn(made: Sequence[LaunchCode], between: Sequence[deliveries.Deliveries], barrier: bool
-             ) -> tuple[list[np.ndarray], np.ndarray]:  # fmt: skip
+def _in_turn(
+    made: Sequence[LaunchCode], between: Sequence[deliveries.Deliveries], barrier: bool
+) -> tuple[list[np.ndarray], np.ndarray]:
     """Return the codes one behind the other, and which one each tile has. between: what tiles send each other before each but the
     first; barrier: whether all tiles meet at the end."""
     n_tiles = len(made[0].tile_code)

@@ -50,7 +50,26 @@ def collective_segment(
             codes.append(code)
         tile_code[at] = known[key]
     cells = buffer_table((machine.spm_base + at, size, SEVERAL) for at, size in low.places())
-    info = {"op": low.record.kind, "engine": low.kind, "bound": plan.bound, "useful_macs": 0, "rounds": low.part_bytes[1],
-            "operand_bytes": spec_bytes(low.source) + spec_bytes(low.result)}  # fmt: skip
-    return Segment(name, codes, tile_code, np.arange(N_SLOTS, dtype=np.int32), offset, N_SLOTS, list(ops), [], barrier,
-                   plan.spm_bytes, segment_cycles(plan, machine, barrier), info, buffers=cells)  # fmt: skip
+    info = {
+        "op": low.record.kind,
+        "engine": low.kind,
+        "bound": plan.bound,
+        "useful_macs": 0,
+        "rounds": low.part_bytes[1],
+        "operand_bytes": spec_bytes(low.source) + spec_bytes(low.result),
+    }
+    return Segment(
+        name,
+        codes,
+        tile_code,
+        np.arange(N_SLOTS, dtype=np.int32),
+        offset,
+        N_SLOTS,
+        list(ops),
+        [],
+        barrier,
+        plan.spm_bytes,
+        segment_cycles(plan, machine, barrier),
+        info,
+        buffers=cells,
+    )

@@ -52,8 +52,7 @@ def plan_frames(functions: dict[str, FunctionTable], capacity_bytes: int) -> dic
     return frames
 
 
-def _frame(fn: FunctionTable, functions: dict[str, FunctionTable], frames: dict[str, Frame],
-           capacity: int) -> Frame:  # fmt: skip
+def _frame(fn: FunctionTable, functions: dict[str, FunctionTable], frames: dict[str, Frame], capacity: int) -> Frame:
     root = list(range(len(fn.values)))
     params = {v: (key, fn.values[v]) for v, key in fn.params.items()}
     epoch = _epochs(fn)

@@ -96,8 +96,15 @@ class LaunchCode:
     """The codes of a launch's nests. same (slots,): a number that slots of tensors share which have bytes in common that are written,
     `ALONE` for all others; ends: the rows behind all others; names: by nest, the op that its rows name."""
 
-    def __init__(self, nests: Sequence[NestTiles], machine: Machine, order: str, same: np.ndarray, ends: np.ndarray,
-                 names: Sequence[int]) -> None:  # fmt: skip
+    def __init__(
+        self,
+        nests: Sequence[NestTiles],
+        machine: Machine,
+        order: str,
+        same: np.ndarray,
+        ends: np.ndarray,
+        names: Sequence[int],
+    ) -> None:
         self.nests, self.same, self.ends = nests, same.astype(np.int64), ends
         self.slots = np.cumsum([0, *(len(n.slots) for n in nests)]).tolist()
         shares = [machine.ddr_bytes_per_cycle / max(1, sum(not r.idle for r in nest.tiling.ranges)) for nest in nests]

@@ -148,8 +148,10 @@ class _Check:
         if not launch.name.endswith(step.name) or len(launch.args) != n_in + len(step.outputs):
             yield f"launch '{launch.name}' with {len(launch.args)} arguments is not step '{step.name}'"
             return
-        places = [(a, a + self._size(fn.values[v]) if v >= 0 else a) for a, v in
-                  zip(launch.args.tolist(), (*step.inputs, *step.outputs), strict=True)]  # fmt: skip
+        places = [
+            (a, a + self._size(fn.values[v]) if v >= 0 else a)
+            for a, v in zip(launch.args.tolist(), (*step.inputs, *step.outputs), strict=True)
+        ]
         for k, ((start, end), v) in enumerate(zip(places, step.inputs)):
             if start == end:
                 continue

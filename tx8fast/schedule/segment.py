@@ -29,8 +29,15 @@ from tx8fast.tile.phases import stream_phases
 from tx8fast.tile.tiling import Plan, Tiling, segment_cycles
 
 
-def build_segment(tiling: Tiling, machine: Machine, name: str, ops: Sequence[str], barrier: bool, meet: bool = False,
-                  order: str = "best") -> Segment:  # fmt: skip
+def build_segment(
+    tiling: Tiling,
+    machine: Machine,
+    name: str,
+    ops: Sequence[str],
+    barrier: bool,
+    meet: bool = False,
+    order: str = "best",
+) -> Segment:
     """Return the position-independent code of one group for all tiles.
 
     `meet`: other tiles may still be at work on the launch before, so nothing may be sent to them at once. `order`: one of
@@ -47,26 +54,63 @@ def build_segment(tiling: Tiling, machine: Machine, name: str, ops: Sequence[str
         table = stream_table(low, machine)
         if barrier:
             codes, tile_code = idle_tiles_wait(codes, tile_code)
-        return Segment(name, codes, tile_code, slot_arg, offsets, n_args, list(ops), [], barrier, low.spm_bytes,
-                       segment_cycles(plan, machine, barrier), info, buffers=table)  # fmt: skip
+        return Segment(
+            name,
+            codes,
+            tile_code,
+            slot_arg,
+            offsets,
+            n_args,
+            list(ops),
+            [],
+            barrier,
+            low.spm_bytes,
+            segment_cycles(plan, machine, barrier),
+            info,
+            buffers=table,
+        )
     nest = NestTiles(tiling, machine, meet, Buffers(tiling))
     ends = isa.rows([isa.make("wait"), isa.make("barrier")] if barrier else [isa.make("wait")])
     made = LaunchCode([nest], machine, order, _same(low.record, nest), ends, [0])
     codes, tile_code = made.codes, made.tile_code
     if barrier:
         codes, tile_code = idle_tiles_wait(codes, tile_code)
-    return Segment(name, codes, tile_code, nest.slots, made.offsets, n_args, list(ops), [], barrier, nest.buffers.peak,
-                   segment_cycles(plan, machine, barrier), info | made.facts()[0], buffers=nest.buffers.table)  # fmt: skip
+    return Segment(
+        name,
+        codes,
+        tile_code,
+        nest.slots,
+        made.offsets,
+        n_args,
+        list(ops),
+        [],
+        barrier,
+        nest.buffers.peak,
+        segment_cycles(plan, machine, barrier),
+        info | made.facts()[0],
+        buffers=nest.buffers.table,
+    )
 
 
 def nest_facts(tiling: Tiling) -> dict[str, Any]:
     """Return what is told of a nest and its plan."""
     low, plan = tiling.low, tiling.plan
     sent = {"gathered": [list(g) for g in plan.gathered], "delivered": list(plan.delivered)}
-    return {"op": low.record.kind, "engine": low.kind, "parts": list(plan.parts), "slices": list(plan.slices),
-            "order": list(plan.order), "bound": plan.bound, "candidates": plan.candidates,
-            "runner_up_cycles": plan.runner_up_cycles, "shared": list(plan.shared), "steps": tiling.steps,
-            "runner_up": _choices(plan.runner_up), **terms(low.record), **{k: v for k, v in sent.items() if v}}  # fmt: skip
+    return {
+        "op": low.record.kind,
+        "engine": low.kind,
+        "parts": list(plan.parts),
+        "slices": list(plan.slices),
+        "order": list(plan.order),
+        "bound": plan.bound,
+        "candidates": plan.candidates,
+        "runner_up_cycles": plan.runner_up_cycles,
+        "shared": list(plan.shared),
+        "steps": tiling.steps,
+        "runner_up": _choices(plan.runner_up),
+        **terms(low.record),
+        **{k: v for k, v in sent.items() if v},
+    }
 
 
 def _same(record: OpRecord | GroupRecord, nest: NestTiles) -> np.ndarray:
@@ -80,8 +124,13 @@ def _choices(plan: Plan | None) -> dict[str, Any]:
     """Return what distinguishes a plan from others of the same op; empty if there is none."""
     if plan is None:
         return {}
-    return {"parts": list(plan.parts), "slices": list(plan.slices), "order": list(plan.order), "shared": list(plan.shared),
-            "cycles": plan.estimate_cycles}  # fmt: skip
+    return {
+        "parts": list(plan.parts),
+        "slices": list(plan.slices),
+        "order": list(plan.order),
+        "shared": list(plan.shared),
+        "cycles": plan.estimate_cycles,
+    }
 
 
 def terms(record: Record) -> dict[str, int]:
@@ -98,8 +147,9 @@ def idle_tiles_wait(codes: list[np.ndarray], tile_code: np.ndarray) -> tuple[lis
     return codes, np.where(tile_code < 0, len(codes) - 1, tile_code).astype(np.int16)
 
 
-def _kernel_core_segment(low: KernelCore, tiling: Tiling, machine: Machine, name: str, ops: Sequence[str],
-                         barrier: bool) -> Segment:  # fmt: skip
+def _kernel_core_segment(
+    low: KernelCore, tiling: Tiling, machine: Machine, name: str, ops: Sequence[str], barrier: bool
+) -> Segment:
     plan = tiling.plan
     n_args = len(low.record.operands) + len(low.record.results)
     routines: list[dict[str, Any]] = []
@@ -122,5 +172,17 @@ def _kernel_core_segment(low: KernelCore, tiling: Tiling, machine: Machine, name
         "bound": "kernel core",
         **terms(low.record),
     }
-    return Segment(name, codes, tile_code, np.arange(n_args, dtype=np.int32), np.zeros((machine.n_tiles, n_args), np.int64),
-                   n_args, list(ops), routines, barrier, 0, segment_cycles(plan, machine, barrier), info)  # fmt: skip
+    return Segment(
+        name,
+        codes,
+        tile_code,
+        np.arange(n_args, dtype=np.int32),
+        np.zeros((machine.n_tiles, n_args), np.int64),
+        n_args,
+        list(ops),
+        routines,
+        barrier,
+        0,
+        segment_cycles(plan, machine, barrier),
+        info,
+    )

@@ -17,8 +17,9 @@ from tx8fast.tile.stream_codes import stream_code
 from tx8fast.tile.tiling import Tiling
 
 
-def stream_codes(low: Stream, tiling: Tiling, barrier: bool, meet: bool
-                 ) -> tuple[list[np.ndarray], np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+def stream_codes(
+    low: Stream, tiling: Tiling, barrier: bool, meet: bool
+) -> tuple[list[np.ndarray], np.ndarray, np.ndarray, np.ndarray]:
     """Return the codes, the code of each tile (-1: none), the operand of each DDR slot, and the slots' offsets (tiles, slots)."""
     machine, accesses = low.machine, tiling.accesses
     arguments = [*low.arguments(), len(low.record.operands)]

@@ -30,8 +30,9 @@ def edges_of(steps: Sequence[Step]) -> list[Edge]:
     return sorted({(maker[v], i) for i, s in enumerate(steps) for v in s.inputs if v in maker})
 
 
-def candidates(fn: FunctionTable, steps: Sequence[Step], machine: Machine,
-               given: Sequence[Option] = ()) -> dict[tuple[int, ...], Step]:  # fmt: skip
+def candidates(
+    fn: FunctionTable, steps: Sequence[Step], machine: Machine, given: Sequence[Option] = ()
+) -> dict[tuple[int, ...], Step]:
     """Return every candidate, single steps included: positions (ascending) -> the step they would be."""
     found = {tuple(range(start, end)): step for start, end, step in intervals(fn, steps, given)}
     for items, step in _grown(fn, steps, machine):
@@ -48,8 +49,11 @@ def _grown(fn: FunctionTable, steps: Sequence[Step], machine: Machine) -> Iterat
             ahead[j] |= 1 << i
     used = uses(fn, steps)
     products = [i for i, s in enumerate(steps) if groupable(s) and is_product(s.record)]  # type: ignore[arg-type]
-    followers = {i: [j for j in sorted(used.get(s.outputs[0], ())) if j >= 0 and groupable(steps[j])]
-                 for i, s in enumerate(steps) if groupable(s)}  # fmt: skip
+    followers = {
+        i: [j for j in sorted(used.get(s.outputs[0], ())) if j >= 0 and groupable(steps[j])]
+        for i, s in enumerate(steps)
+        if groupable(s)
+    }
     level: list[tuple[int, ...]] = [(i,) for i in products]
     seen = set(level)
     records: set[Record | None] = set()

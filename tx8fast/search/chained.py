@@ -59,8 +59,9 @@ def _chained(fn: FunctionTable, memory: Memory, parts: Mapping[tuple[int, ...], 
     return out
 
 
-def saving_most(groups: Sequence[Items], cost: Mapping[Items, float], chains: Mapping[Items, float], edges: Sequence[Edge]
-                ) -> tuple[list[Items], set[Items]]:  # fmt: skip
+def saving_most(
+    groups: Sequence[Items], cost: Mapping[Items, float], chains: Mapping[Items, float], edges: Sequence[Edge]
+) -> tuple[list[Items], set[Items]]:
     """Return groups, some of them as chains (cycles of both by their steps), and which are: of chains that overlap the one that saves
     most together with the best one beside it, of those that save nearly as much that of most steps, then what saves most of what is left. Steps of a group that a chain leaves
     out stand alone."""

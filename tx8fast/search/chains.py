@@ -146,8 +146,12 @@ class Chains:
         """Return the nests that may follow a, with the accesses whose buffer is handed over."""
         key = a.items, a.how
         if key not in self.links:
-            self.links[key] = [link for b in self._related(a) if not self._reach(b.items) & mask_of(a.items)
-                               for link in self._follow(a, b)]  # fmt: skip
+            self.links[key] = [
+                link
+                for b in self._related(a)
+                if not self._reach(b.items) & mask_of(a.items)
+                for link in self._follow(a, b)
+            ]
         return self.links[key]
 
     def _follow(self, a: Nest, b: Nest) -> Iterator[tuple[Nest, Hold]]:
@@ -187,8 +191,9 @@ class Chains:
 
     def _wanted(self, a: Nest) -> list[Items]:
         """Return the results of a that another group may gather, each by itself."""
-        return sorted({(ka,) for b in self._related(a) for ka, kb in handed(a, b)
-                       if may_gather(a.how.low, ka, b.how.low, kb)})  # fmt: skip
+        return sorted(
+            {(ka,) for b in self._related(a) for ka, kb in handed(a, b) if may_gather(a.how.low, ka, b.how.low, kb)}
+        )
 
     def _before(self) -> Iterator[Nest]:
         """Yield groups with plans that leave something for another group's own plan."""
@@ -276,16 +281,26 @@ class Chains:
                     out.add(v)
         return out
 
-    def _chain(self, path: Sequence[Nest], holds: Sequence[Hold], held: Sequence[frozenset[int]],
-               cycles: int) -> tuple[Step, float, Planned]:  # fmt: skip
+    def _chain(
+        self, path: Sequence[Nest], holds: Sequence[Hold], held: Sequence[frozenset[int]], cycles: int
+    ) -> tuple[Step, float, Planned]:
         """Return a chain as one step, with its cycles and its plan."""
         nests = []
         for nest, h in zip(path, held, strict=True):
             cost, demand = self.memory.cycles(nest.how, h, True), nest.how.demand_bytes()
             nests.append(Planned(nest.how.but(held=h, estimate_cycles=cost, spm_bytes=demand), ""))
         longest = max(nests, key=lambda n: n.plan.estimate_cycles)
-        plan = Plan((), (), (), (), 1, cycles, max(n.plan.spm_bytes for n in nests), longest.plan.bound,
-                    shared=nests[0].plan.shared)  # fmt: skip
+        plan = Plan(
+            (),
+            (),
+            (),
+            (),
+            1,
+            cycles,
+            max(n.plan.spm_bytes for n in nests),
+            longest.plan.bound,
+            shared=nests[0].plan.shared,
+        )
         step = chain_step(self.fn, path, self._unstored(path, holds))
         return step, cycles, Planned(Tiling(nests[0].low, plan), "", tuple(nests), tuple(holds))
 
@@ -310,6 +325,12 @@ def chain_step(fn: FunctionTable, path: Sequence[Nest], unstored: set[int]) -> S
     outputs = tuple(n for n, v in enumerate(made) if v not in unstored)
     record = ChainRecord(tuple(n.step.record for n in path), tuple(wires), tuple(fn.values[v] for v in inputs), outputs)  # type: ignore[arg-type,misc]
     name = ">".join([path[0].step.name, *(n.step.name.rpartition(".")[2] for n in path[1:])])
-    return Step("group", name, tuple(inputs), tuple(made[n] for n in outputs), record,
-                op_names=tuple(o for n in path for o in n.step.op_names),
-                nests=tuple(tuple(n.step.members) for n in path))  # fmt: skip
+    return Step(
+        "group",
+        name,
+        tuple(inputs),
+        tuple(made[n] for n in outputs),
+        record,
+        op_names=tuple(o for n in path for o in n.step.op_names),
+        nests=tuple(tuple(n.step.members) for n in path),
+    )

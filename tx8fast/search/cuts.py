@@ -22,8 +22,11 @@ MAX_CANDIDATES = 60_000
 def candidates(low: Lowering, n_tiles: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return parts, slices (n, n_factors) and the innermost parallel factor (n,), in a fixed order; read-only."""
     # what keeps operands reads more the finer its heads are cut: half the tiles may be enough to keep the DDR busy
-    return _candidates(LoopSpace(low.sizes, low.units, low.shard, low.split, low.reduce, low.max_len), n_tiles,
-                       0.5 if low.keeps else 0.75)  # fmt: skip
+    return _candidates(
+        LoopSpace(low.sizes, low.units, low.shard, low.split, low.reduce, low.max_len),
+        n_tiles,
+        0.5 if low.keeps else 0.75,
+    )
 
 
 class LoopSpace(NamedTuple):
@@ -44,8 +47,11 @@ def _candidates(low: LoopSpace, n_tiles: int, least: float) -> tuple[np.ndarray,
     limit = [n_tiles if ok else 1 for ok in low.shard]
     vectors, eff, _ = enumerate_shardings(low.sizes, low.units, n_tiles, limit)
     good = [v for v, e in zip(vectors, eff, strict=True) if e >= eff[0] * least]
-    good = list({tuple(-(-s // -(-s // p)) for s, p in zip(low.sizes, v.tolist(), strict=True)): v
-                 for v in reversed(good)}.values())[::-1][:MAX_SHARDINGS]  # fmt: skip
+    good = list(
+        {
+            tuple(-(-s // -(-s // p)) for s, p in zip(low.sizes, v.tolist(), strict=True)): v for v in reversed(good)
+        }.values()
+    )[::-1][:MAX_SHARDINGS]
     if not len(good):
         good = [np.ones(nf, np.int64)]
     free = [f for f in range(nf) if not low.reduce[f]]
@@ -53,8 +59,10 @@ def _candidates(low: LoopSpace, n_tiles: int, least: float) -> tuple[np.ndarray,
     all_slices: list[np.ndarray] = []
     all_inner: list[np.ndarray] = []
     for v in good:
-        lists = [slice_options(s, u, int(p), m, ok) for s, u, p, m, ok in
-                 zip(low.sizes, low.units, v, low.max_len, low.split, strict=True)]  # fmt: skip
+        lists = [
+            slice_options(s, u, int(p), m, ok)
+            for s, u, p, m, ok in zip(low.sizes, low.units, v, low.max_len, low.split, strict=True)
+        ]
         while math.prod(len(x) for x in lists) > MAX_CANDIDATES // (2 * len(good)):
             longest = max(range(nf), key=lambda f: len(lists[f]))
             lists[longest] = lists[longest][:-1] if len(lists[longest]) > 2 else lists[longest][:1]

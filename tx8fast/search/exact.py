@@ -70,8 +70,14 @@ class SearchReport:
         }
 
 
-def exact_table(table: GraphTable, planner: Planner, options: Mapping[str, Sequence[Option]], report: SearchReport,
-                seconds: float = SECONDS, nodes: int = NODES) -> None:  # fmt: skip
+def exact_table(
+    table: GraphTable,
+    planner: Planner,
+    options: Mapping[str, Sequence[Option]],
+    report: SearchReport,
+    seconds: float = SECONDS,
+    nodes: int = NODES,
+) -> None:
     """Replace steps, ordered by `order_steps`, by the cheapest groups, set the barriers anew and fill `report`.
     options: by function, further groups to choose from; seconds: for all functions together, of HiGHS, and as an amount of
     work of the search for chains; nodes: of branch and bound in one independent problem."""
@@ -145,13 +151,17 @@ def _cover(
 def _halves(items: Items, pool: Mapping[Items, tuple[Step, float]]) -> Sequence[Items]:
     """Return the two cheapest groups that together are a group, which as a chain may be cheaper than it; nothing if there are none."""
     whole = frozenset(items)
-    pairs = [(pool[a][1] + pool[b][1], a, b) for a in pool
-             if a[0] == items[0] and whole.issuperset(a) and (b := tuple(sorted(whole.difference(a)))) in pool]  # fmt: skip
+    pairs = [
+        (pool[a][1] + pool[b][1], a, b)
+        for a in pool
+        if a[0] == items[0] and whole.issuperset(a) and (b := tuple(sorted(whole.difference(a)))) in pool
+    ]
     return min(pairs)[1:] if pairs else ()
 
 
-def _problem(n_items: int, pool: Mapping[Items, tuple[Step, float]], edges: Sequence[tuple[int, int]],
-             start: Sequence[Items]) -> Problem:  # fmt: skip
+def _problem(
+    n_items: int, pool: Mapping[Items, tuple[Step, float]], edges: Sequence[tuple[int, int]], start: Sequence[Items]
+) -> Problem:
     """Return the set-partitioning problem. A step that fits only inside a group costs more than all others together."""
     columns = sorted(pool)
     finite = sum(cost for _, cost in pool.values() if cost < NO_PLAN)
@@ -161,8 +171,17 @@ def _problem(n_items: int, pool: Mapping[Items, tuple[Step, float]], edges: Sequ
 
 
 def _row(fn: FunctionTable, problem: Problem, choice: Choice, opt2: int) -> FunctionReport:
-    return FunctionReport(fn.name, problem.n_items, len(problem.columns), opt2, int(choice.cost), int(choice.bound),
-                          choice.gap, choice.status, choice.nodes)  # fmt: skip
+    return FunctionReport(
+        fn.name,
+        problem.n_items,
+        len(problem.columns),
+        opt2,
+        int(choice.cost),
+        int(choice.bound),
+        choice.gap,
+        choice.status,
+        choice.nodes,
+    )
 
 
 def _limited(fn: FunctionTable, choice: Choice) -> str:

@@ -68,8 +68,9 @@ def make_tiling(low: Lowering, parts: np.ndarray, slices: np.ndarray, inner: int
     return _tiling(low, parts, *cut(low, parts, slices), inner, bound, n)
 
 
-def _tiling(low: Lowering, parts: np.ndarray, shard: tuple[int, ...], lens: tuple[int, ...], inner: int, bound: str,
-            n: int) -> Tiling:  # fmt: skip
+def _tiling(
+    low: Lowering, parts: np.ndarray, shard: tuple[int, ...], lens: tuple[int, ...], inner: int, bound: str, n: int
+) -> Tiling:
     free = [f for f, r in enumerate(low.reduce) if not r and f != inner]
     order = (*free, *([inner] if inner >= 0 else []), *(f for f, r in enumerate(low.reduce) if r))
     made = Tiling(low, Plan(tuple(parts.tolist()), shard, lens, order, BUFS, 0, 0, bound, n))

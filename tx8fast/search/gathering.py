@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tx8fast._kernels import BOUNDS
-from tx8fast.lower.base import Access, Lowering, round_up
+from tx8fast.lower.access import Access
+from tx8fast.lower.base import Lowering, round_up
 from tx8fast.lower.transfer import spec_bytes
 from tx8fast.search.fitting import cut, make_tiling
 from tx8fast.search.handover import Nest, begins_right, columns_left, fits_whole, may_gather
@@ -118,8 +119,9 @@ def _factors(access: Access) -> tuple[list[int], list[int]]:
     return sorted(rows), sorted(access.factors - rows)
 
 
-def _candidates(memory: Memory, low: Lowering, rows: Sequence[int], wanted: Callable[[np.ndarray], np.ndarray]
-                ) -> Iterator[Tiling]:  # fmt: skip
+def _candidates(
+    memory: Memory, low: Lowering, rows: Sequence[int], wanted: Callable[[np.ndarray], np.ndarray]
+) -> Iterator[Tiling]:
     """Yield the first LOOKED plans of all tiles whose slices have all of a tile's rows, in the order of the formulas. wanted: of
     parts (n, factors), which may be."""
     parts, slices, inner, cycles, _, bound = memory.prices(low)

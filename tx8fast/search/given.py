@@ -50,8 +50,15 @@ def load_given(path: str) -> Given:
     names = [fn["name"] for fn in data["functions"]]
     twice = sorted({n for n in names if names.count(n) > 1})
     stop(f"reading plans {path}", [f"function '{n}' stands in it twice" for n in twice])
-    return Given(path, data["opt"], data["sharing"], data["machine_digest"], [FunctionReport(**r) for r in data["search"]],
-                 {fn["name"]: fn["steps"] for fn in data["functions"]}, data["plans"])  # fmt: skip
+    return Given(
+        path,
+        data["opt"],
+        data["sharing"],
+        data["machine_digest"],
+        [FunctionReport(**r) for r in data["search"]],
+        {fn["name"]: fn["steps"] for fn in data["functions"]},
+        data["plans"],
+    )
 
 
 def take_given(table: GraphTable, planner: Planner, given: Given, search_free: bool) -> None:

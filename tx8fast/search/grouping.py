@@ -33,8 +33,9 @@ Parts = tuple[Step, ...]
 CHAIN = frozenset({*WINDOWS, *BINARY, *UNARY})
 
 
-def group_table(table: GraphTable, planner: Planner, options: Mapping[str, Sequence[Option]]
-                ) -> dict[str, dict[tuple[int, ...], Parts]]:  # fmt: skip
+def group_table(
+    table: GraphTable, planner: Planner, options: Mapping[str, Sequence[Option]]
+) -> dict[str, dict[tuple[int, ...], Parts]]:
     """Replace steps, ordered by `order_steps`, by groups where that is cheaper, and set the barriers anew. options: by
     function, further groups to choose from. Return by function, of a group by its results, what may be nests of a chain in its place."""
     parts = {}
@@ -64,8 +65,10 @@ def _parts(fn: FunctionTable, steps: Sequence[Step], option: Option, planner: Pl
     plan = planner.plan(step.record, step.name).plan
     cuts = (alone or closing) if plan.waits else closing if plan.bound == "noc" else []
     ends = [start, *cuts, end]
-    found = [merge(fn, steps[a:b], set(range(a, b)), used) if b - a > 1 else steps[a]
-             for a, b in zip(ends, ends[1:], strict=False)]  # fmt: skip
+    found = [
+        merge(fn, steps[a:b], set(range(a, b)), used) if b - a > 1 else steps[a]
+        for a, b in zip(ends, ends[1:], strict=False)
+    ]
     return tuple(s for s in found if s is not None) if cuts and None not in found else ()
 
 
@@ -135,12 +138,17 @@ def _pair_products(steps: list[Step]) -> list[Step]:
 
 def _alike(a: Step, b: Step) -> bool:
     x, y = a.record, b.record
-    return (isinstance(x, OpRecord) and isinstance(y, OpRecord) and a.inputs[0] == b.inputs[0] and x.kind == y.kind
-            and x.operands[:2] == y.operands[:2] and x.results == y.results)  # fmt: skip
+    return (
+        isinstance(x, OpRecord)
+        and isinstance(y, OpRecord)
+        and a.inputs[0] == b.inputs[0]
+        and x.kind == y.kind
+        and x.operands[:2] == y.operands[:2]
+        and x.results == y.results
+    )
 
 
-def best_cuts(fn: FunctionTable, steps: Sequence[Step], planner: Planner,
-              given: Sequence[Option] = ()) -> list[Option]:  # fmt: skip
+def best_cuts(fn: FunctionTable, steps: Sequence[Step], planner: Planner, given: Sequence[Option] = ()) -> list[Option]:
     """Return the cheapest sequence of groups (dynamic programming over end positions).
 
     What a group costs is found out by degrees (`LOOKS`), as long as it is part of the cheapest sequence: most groups are
@@ -189,8 +197,7 @@ def _cheapest(at: Sequence[Sequence[tuple[int, int]]], cost: Sequence[float]) ->
     return out[::-1]
 
 
-def intervals(fn: FunctionTable, steps: Sequence[Step],
-              given: Sequence[Option] = ()) -> Iterator[Option]:  # fmt: skip
+def intervals(fn: FunctionTable, steps: Sequence[Step], given: Sequence[Option] = ()) -> Iterator[Option]:
     """Yield (start, end, step) of every single step, every run of steps that may be one group, and `given`."""
     used = uses(fn, steps)
     narrow = narrow_places(fn, steps)
@@ -284,8 +291,13 @@ def uses(fn: FunctionTable, steps: Sequence[Step]) -> dict[int, set[int]]:
     return used
 
 
-def merge(fn: FunctionTable, part: Sequence[Step], inside: set[int], used: dict[int, set[int]],
-          rule: Callable[..., bool] | None = None) -> Step | None:  # fmt: skip
+def merge(
+    fn: FunctionTable,
+    part: Sequence[Step],
+    inside: set[int],
+    used: dict[int, set[int]],
+    rule: Callable[..., bool] | None = None,
+) -> Step | None:
     """Return the steps (at positions `inside`) as one group, or None if they cannot be. `rule` says which may; by default a
     product leads, and every further member is a product too or works on a result of the group."""
     if not all(groupable(s) for s in part):
@@ -324,9 +336,15 @@ def join(fn: FunctionTable, part: Sequence[Step], inside: set[int], used: dict[i
     records = tuple(s.record for s in part)
     group = GroupRecord(records, tuple(wires), tuple(fn.values[v] for v in inputs), tuple(outputs))  # type: ignore[arg-type]
     name = part[0].name if len(part) == 1 else f"{part[0].name}+{part[-1].name.rpartition('.')[2]}"
-    return Step("group", name, tuple(inputs), tuple(part[i].outputs[0] for i in outputs), group,
-                op_names=tuple(n for s in part for n in s.op_names),
-                nests=(tuple(n for s in part for n in s.members),))  # fmt: skip
+    return Step(
+        "group",
+        name,
+        tuple(inputs),
+        tuple(part[i].outputs[0] for i in outputs),
+        group,
+        op_names=tuple(n for s in part for n in s.op_names),
+        nests=(tuple(n for s in part for n in s.members),),
+    )
 
 
 def follows(records: Sequence[OpRecord], part: Sequence[Step], made: dict[int, int]) -> bool:
@@ -343,8 +361,11 @@ def follows(records: Sequence[OpRecord], part: Sequence[Step], made: dict[int, i
         )
     if records[0].kind in NORMS:
         rest = {v: i for v, i in made.items() if i}
-        led = all(s.inputs[0] == part[0].outputs[0] for r, s in zip(records[1:], part[1:], strict=True)
-                  if is_product(r) and rest.keys().isdisjoint(s.inputs))  # fmt: skip
+        led = all(
+            s.inputs[0] == part[0].outputs[0]
+            for r, s in zip(records[1:], part[1:], strict=True)
+            if is_product(r) and rest.keys().isdisjoint(s.inputs)
+        )
         return led and follows(records[1:], part[1:], rest)
     if is_attention(records):
         return all(uses[1:])

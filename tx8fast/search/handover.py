@@ -15,7 +15,8 @@ from functools import cached_property, lru_cache
 
 from tx8fast import isa
 from tx8fast.graph_table import Step
-from tx8fast.lower.base import ALIGN_BYTES, Access, Lowering, Slice
+from tx8fast.lower.access import Access
+from tx8fast.lower.base import ALIGN_BYTES, Lowering, Slice
 from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.transfer import runs
 from tx8fast.machine.topology import mask_tiles
@@ -187,8 +188,10 @@ def _in_one_run(how: Tiling, k: int) -> bool:
     lens: set[tuple[int, ...]] = set()
     for r in how.ranges:  # of whole slices and of last ones
         if not r.idle:
-            ends = [{min(n, b - a), (b - a - 1) % n + 1} if f in access.factors else {n}
-                    for f, (a, b, n) in enumerate(zip(r.lo, r.hi, slices, strict=True))]  # fmt: skip
+            ends = [
+                {min(n, b - a), (b - a - 1) % n + 1} if f in access.factors else {n}
+                for f, (a, b, n) in enumerate(zip(r.lo, r.hi, slices, strict=True))
+            ]
             lens.update(itertools.product(*ends))
     for hi in sorted(lens):
         if runs(access.transfers(zero, hi)) != runs(Access.transfers(access, zero, hi)):

@@ -19,7 +19,8 @@ def keep(made: Tiling, capacity: int) -> Tiling:
     pieces = math.prod(made.trips[f] for f in red)
     if not low.keeps or not 1 < pieces <= MAX_KEPT:
         return made
-    again = [k for k, a in enumerate(low.reads)
-             if red & a.factors and k not in low.rare and made.fills(a.factors) > pieces]  # fmt: skip
+    again = [
+        k for k, a in enumerate(low.reads) if red & a.factors and k not in low.rare and made.fills(a.factors) > pieces
+    ]
     kept = made.but(kept=tuple(again))
     return kept if kept.demand_bytes() <= capacity else made

@@ -20,9 +20,10 @@ from tx8fast.search.delivering import Pairs
 from tx8fast.search.fitting import make_tiling
 from tx8fast.search.gathering import gathered, leaving
 from tx8fast.search.handover import Nest, can_hand_over, columns_left, handed, is_local, same_parts
+from tx8fast.search.nests import closely_timed
 from tx8fast.search.planning import Planner
 from tx8fast.search.prices import priced
-from tx8fast.search.trial import PlanTimer, closely_timed
+from tx8fast.search.trial import PlanTimer
 from tx8fast.tile.tiling import Plan, Tiling
 
 TRIES = 3  # plans tried for one hand-over
@@ -152,8 +153,11 @@ class Memory:
         assert record is not None and not isinstance(record, ChainRecord)
         if record not in self.options:
             n_read = len(b.how.low.reads)
-            more = [low for low in (lower(record, self.machine)[0], *variants(record, self.machine))
-                    if low.chains and len(low.reads) == n_read and low.variant != b.how.low.variant]  # fmt: skip
+            more = [
+                low
+                for low in (lower(record, self.machine)[0], *variants(record, self.machine))
+                if low.chains and len(low.reads) == n_read and low.variant != b.how.low.variant
+            ]
             for low in more:
                 low.sharing = self.planner.sharing
             self.options[record] = [b.how.low, *more]

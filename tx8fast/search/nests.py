@@ -1,6 +1,6 @@
-"""How a long loop nest is tried with few steps on one tile, and what the others add.
+"""What is tried of a plan: a long loop nest with few steps on one tile, and what the others add.
 
-May import: numpy, tile.tiling. Must not: know what a step does.
+May import: numpy, tile. Must not: know what a step does.
 """
 
 from __future__ import annotations
@@ -10,6 +10,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tx8fast.records import dataclass
+from tx8fast.tile.nodes import Multicast
+from tx8fast.tile.order import Order
 from tx8fast.tile.tiling import Tiling
 
 MAX_STEPS = 24  # steps of a loop nest that are tried
@@ -73,10 +76,43 @@ def busy_tiles(tiling: Tiling) -> float:
     for k, access in enumerate(tiling.accesses):
         if k in gathered:
             continue
-        tiles = [s / d if f in access.factors else n
-                 for f, (s, d, n) in enumerate(zip(low.sizes, plan.shard, tiling.pieces, strict=True))]  # fmt: skip
+        tiles = [
+            s / d if f in access.factors else n
+            for f, (s, d, n) in enumerate(zip(low.sizes, plan.shard, tiling.pieces, strict=True))
+        ]
         size = tiling.slice_bytes[k] * tiling.fills(access.factors)
         first, count = of.get(k, (0, 1))
         own += 0 if first else size / count
         total += size * math.prod(tiles) / (plan.shared[k] if k in of else 1)
     return total / own
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What is tried of a plan. actions: block, distance of its ranges (an index), step and whether other tiles' loads overlap with it,
+    of each, one after the other; computes: which of them end a step; multicasts: their rows counted in actions; trips: tried and
+    all of every loop."""
+
+    tiling: Tiling
+    trips: tuple[list[int], list[int]]
+    order: Order
+    actions: list[int]
+    computes: list[int]
+    multicasts: list[Multicast]
+
+    def in_rows(self, begin: np.ndarray, end: np.ndarray) -> list[Multicast]:
+        """Return the multicasts counted in rows. begin, end: of every action."""
+        return [
+            m._replace(
+                begin=int(begin[m.begin]),
+                end=int(end[m.begin]),
+                parts=[(r, sent) for at, sent in m.parts for r in range(begin[at], end[at])],
+            )
+            for m in self.multicasts
+        ]
+
+
+def closely_timed(tiling: Tiling) -> bool:
+    """True for a plan of a shared nest of which many trips are left out: what is chosen is timed with more of them. Of nests in which
+    slices without work are left out, so many steps are tried in any case."""
+    return not tiling.low.skipping and math.prod(tiling.trips) > MAX_STEPS and max(tiling.plan.shared, default=1) > 1

@@ -150,8 +150,12 @@ class _Search:
                 self.below[j] |= behind[i]
         several = [j for j, c in enumerate(p.columns) if len(c) > 1 and self.below[j]]
         masks, below = self.masks, self.below
-        pairs = [(j, k) for n, j in enumerate(several) for k in several[n + 1 :]
-                 if below[j] & masks[k] and below[k] & masks[j] and not masks[j] & masks[k]]  # fmt: skip
+        pairs = [
+            (j, k)
+            for n, j in enumerate(several)
+            for k in several[n + 1 :]
+            if below[j] & masks[k] and below[k] & masks[j] and not masks[j] & masks[k]
+        ]
         total = Choice([])
         for _ in range(ROUNDS):
             total = self._all(pairs, total)
@@ -224,8 +228,15 @@ class _Search:
         return replace(part, columns=[columns[n] for n in part.columns])
 
 
-def _solve(n_items: int, columns: Sequence[tuple[int, ...]], costs: Sequence[int], cuts: Sequence[tuple[int, ...]],
-           start: Sequence[int], nodes: int, seconds: float) -> Choice:  # fmt: skip
+def _solve(
+    n_items: int,
+    columns: Sequence[tuple[int, ...]],
+    costs: Sequence[int],
+    cuts: Sequence[tuple[int, ...]],
+    start: Sequence[int],
+    nodes: int,
+    seconds: float,
+) -> Choice:
     """Solve one set-partitioning problem. Rows: one per item (= 1), one per cut (<= members - 1)."""
     if seconds <= 0:
         return Choice([], solved=False, status="time limit")
@@ -243,18 +254,33 @@ def _solve(n_items: int, columns: Sequence[tuple[int, ...]], costs: Sequence[int
     upper = np.array([1.0] * n_items + [len(cut) - 1.0 for cut in cuts])
     solver = highs.solver({"mip_rel_gap": 0.0, "mip_abs_gap": 0.5, "mip_max_nodes": nodes, "time_limit": seconds})
     solver.passModel(
-        n, m, len(index), int(highspy.MatrixFormat.kColwise), int(highspy.ObjSense.kMinimize), 0.0,
-        np.array(costs, np.float64), np.zeros(n), np.ones(n), lower, upper, begin, index, np.ones(len(index)),
+        n,
+        m,
+        len(index),
+        int(highspy.MatrixFormat.kColwise),
+        int(highspy.ObjSense.kMinimize),
+        0.0,
+        np.array(costs, np.float64),
+        np.zeros(n),
+        np.ones(n),
+        lower,
+        upper,
+        begin,
+        index,
+        np.ones(len(index)),
         np.full(n, int(highspy.HighsVarType.kInteger), np.int32),
-    )  # fmt: skip
+    )
     if start:
         known = np.zeros(n)
         known[list(start)] = 1.0
         solver.setSolution(n, np.arange(n, dtype=np.int32), known)
     solver.run()
     info, status = solver.getInfo(), solver.getModelStatus()
-    reasons = {highspy.HighsModelStatus.kOptimal: "optimal", highspy.HighsModelStatus.kTimeLimit: "time limit",
-               highspy.HighsModelStatus.kSolutionLimit: "node limit"}  # fmt: skip
+    reasons = {
+        highspy.HighsModelStatus.kOptimal: "optimal",
+        highspy.HighsModelStatus.kTimeLimit: "time limit",
+        highspy.HighsModelStatus.kSolutionLimit: "node limit",
+    }
     reason: str = reasons.get(status) or solver.modelStatusToString(status).lower()
     worked = max(0, int(info.mip_node_count))
     values = np.array(solver.getSolution().col_value)

@@ -22,10 +22,11 @@ from tx8fast.lower.rounds import Stream
 from tx8fast.machine import Machine
 from tx8fast.search.fitting import Fitting
 from tx8fast.search.infeasible import no_plan, too_long
+from tx8fast.search.nests import closely_timed
 from tx8fast.search.prices import priced
 from tx8fast.search.routine import kernel_core_plan
 from tx8fast.search.stream_trial import stream_plan
-from tx8fast.search.trial import PlanTimer, closely_timed
+from tx8fast.search.trial import PlanTimer
 from tx8fast.tile.tiling import Plan, Tiling
 
 REFINE = 5  # candidates tried on the event kernel, at most
@@ -168,8 +169,15 @@ class Trials:
 
     Candidates of nearly one price wait for each other, so that their instructions are made together."""
 
-    def __init__(self, low: Lowering, machine: Machine, without: Callable[[Tiling], Tiling], twice: int, ceiling: float = math.inf,
-                 uncut: dict[tuple, int] | None = None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        low: Lowering,
+        machine: Machine,
+        without: Callable[[Tiling], Tiling],
+        twice: int,
+        ceiling: float = math.inf,
+        uncut: dict[tuple, int] | None = None,
+    ) -> None:
         self.low, self.machine = low, machine
         self.without, self.twice = without, twice  # a plan without shared loads, and of how many it is tried
         self.least_cycles = ceiling  # of the best trial, or what has to be beaten

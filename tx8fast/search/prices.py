@@ -129,30 +129,56 @@ def plan_space(low: Lowering, machine: Machine) -> PlanSpace:
         scalars["ct_startup"] = model.rows * machine.ct.startup
         per_point = model.per_point
     return PlanSpace(
-        i64(low.sizes), i64(low.units), u8(low.reduce), role, u8([0] * len(low.reads) + [1] * len(low.writes)),
+        i64(low.sizes),
+        i64(low.units),
+        u8(low.reduce),
+        role,
+        u8([0] * len(low.reads) + [1] * len(low.writes)),
         i64([ITEM_BYTES[a.spec.dtype] for a in accesses]),
         u8([a.spec.layout == "blocked" and len(a.spec.shape) > 1 for a in accesses]),
         u8([*_sharing(low), *[0] * len(low.writes)]),
-        u8([a.blocked for a in accesses]), i64([block_size(a.spec.dtype) for a in accesses]),
-        i64(dim_ptr), i64(size), i64(reach), u8(full), i64(term_ptr), i64(fac), i64(coef),
-        scalars, 1 if low.overlaps else BUFS, low.shared_copies, matrix, per_point, scratch,
-    )  # fmt: skip
+        u8([a.blocked for a in accesses]),
+        i64([block_size(a.spec.dtype) for a in accesses]),
+        i64(dim_ptr),
+        i64(size),
+        i64(reach),
+        u8(full),
+        i64(term_ptr),
+        i64(fac),
+        i64(coef),
+        scalars,
+        1 if low.overlaps else BUFS,
+        low.shared_copies,
+        matrix,
+        per_point,
+        scratch,
+    )
 
 
 @lru_cache(maxsize=32)
 def _machine_scalars(machine: Machine, fmt: str) -> tuple[tuple[str, float], ...]:
     """Return what the pricing kernel needs of the machine; fmt: format of a product's operands, or none."""
     ne_groups = machine.ne_groups(fmt) if fmt else 4
-    return tuple({
-        "total_bw": machine.chip.ddr_bw * machine.chip.ddr_efficiency, "port": machine.dma.port_bytes,
-        "load_startup": machine.rdma.startup, "store_startup": machine.wdma.startup,
-        "run_overhead": machine.dma.run_overhead, "page_penalty": machine.chip.ddr_page_penalty,
-        "page": machine.chip.ddr_page, "ne_startup": machine.ne.startup, "lanes": machine.ne.pe_n * ne_groups,
-        "passes": machine.ne_passes(fmt) if fmt else 1, "ct_startup": machine.ct.startup,
-        "issue_compute": machine.kcore.issue_base + 16 * machine.kcore.issue_per_reg,
-        "issue_dma": machine.kcore.issue_base + 9 * machine.kcore.issue_per_reg,
-        "share_min": SHARE_MIN_BYTES, "link_bytes": machine.noc.link_bytes, "exchange": exchange_cycles(machine),
-    }.items())  # fmt: skip
+    return tuple(
+        {
+            "total_bw": machine.chip.ddr_bw * machine.chip.ddr_efficiency,
+            "port": machine.dma.port_bytes,
+            "load_startup": machine.rdma.startup,
+            "store_startup": machine.wdma.startup,
+            "run_overhead": machine.dma.run_overhead,
+            "page_penalty": machine.chip.ddr_page_penalty,
+            "page": machine.chip.ddr_page,
+            "ne_startup": machine.ne.startup,
+            "lanes": machine.ne.pe_n * ne_groups,
+            "passes": machine.ne_passes(fmt) if fmt else 1,
+            "ct_startup": machine.ct.startup,
+            "issue_compute": machine.kcore.issue_base + 16 * machine.kcore.issue_per_reg,
+            "issue_dma": machine.kcore.issue_base + 9 * machine.kcore.issue_per_reg,
+            "share_min": SHARE_MIN_BYTES,
+            "link_bytes": machine.noc.link_bytes,
+            "exchange": exchange_cycles(machine),
+        }.items()
+    )
 
 
 def _sharing(low: Lowering) -> list[int]:

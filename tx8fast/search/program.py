@@ -26,10 +26,18 @@ from tx8fast.tile.tiling import Planned
 Plans = dict[Record, Planned]
 
 
-def plan_table(table: GraphTable, machine: Machine, progress: Callable[[int, int], None] | None = None,
-               opt: int = 2, sharing: bool = True, seconds: float = SECONDS,
-               report: SearchReport | None = None, only: Sequence[str] = (), given: Given | None = None,
-               groups: GroupStore | None = None) -> Plans:  # fmt: skip
+def plan_table(
+    table: GraphTable,
+    machine: Machine,
+    progress: Callable[[int, int], None] | None = None,
+    opt: int = 2,
+    sharing: bool = True,
+    seconds: float = SECONDS,
+    report: SearchReport | None = None,
+    only: Sequence[str] = (),
+    given: Given | None = None,
+    groups: GroupStore | None = None,
+) -> Plans:
     """Return a plan for every distinct record; from opt 2 on, steps of `table` are first merged into groups where
     the estimate says it pays. At opt 3 `seconds` bounds the integer program, and `report` is filled with what it
     did. only: patterns of op names; the search merges no others. given: groups and plans of an earlier search, with which there
@@ -62,9 +70,18 @@ def _no_collections() -> Iterator[None]:
             gc.enable()
 
 
-def _plan_table(table: GraphTable, machine: Machine, progress: Callable[[int, int], None] | None, opt: int,
-                sharing: bool, seconds: float, report: SearchReport, only: Sequence[str],
-                given: Given | None, groups: GroupStore | None) -> Plans:  # fmt: skip
+def _plan_table(
+    table: GraphTable,
+    machine: Machine,
+    progress: Callable[[int, int], None] | None,
+    opt: int,
+    sharing: bool,
+    seconds: float,
+    report: SearchReport,
+    only: Sequence[str],
+    given: Given | None,
+    groups: GroupStore | None,
+) -> Plans:
     planner = Planner(machine, sharing) if groups is None else Remembering(machine, sharing, groups)
     if opt >= 2:
         inline_table(table)

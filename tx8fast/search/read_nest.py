@@ -53,8 +53,22 @@ def read_nest(record: Record, name: str, row: Mapping[str, Any], machine: Machin
         )
     if row["bound"] not in BOUNDS:
         raise Unusable(f"bound {row['bound']!r:.30}, required one of {', '.join(BOUNDS)}")
-    plan = Plan(parts, shard_of(low, parts), slices, order, row["bufs"], 0, 0, row["bound"], row["candidates"], shared,
-                runner_up, kept=kept, gathered=tuple(map(tuple, row["gathered"])), delivered=tuple(row["delivered"]))  # fmt: skip
+    plan = Plan(
+        parts,
+        shard_of(low, parts),
+        slices,
+        order,
+        row["bufs"],
+        0,
+        0,
+        row["bound"],
+        row["candidates"],
+        shared,
+        runner_up,
+        kept=kept,
+        gathered=tuple(map(tuple, row["gathered"])),
+        delivered=tuple(row["delivered"]),
+    )
     if problems := plan_problems(made := Tiling(low, plan), machine):
         raise Unusable(*problems)
     return Planned(made, reason)

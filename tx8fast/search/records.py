@@ -36,8 +36,14 @@ class Records:
     """Records of the groups in which a pattern selects an op; of all groups without patterns. Raises ConfigError for
     patterns without an op."""
 
-    def __init__(self, table: GraphTable, plans: Mapping[Record, Planned], machine: Machine, sharing: bool,
-                 patterns: Sequence[str] = ()) -> None:  # fmt: skip
+    def __init__(
+        self,
+        table: GraphTable,
+        plans: Mapping[Record, Planned],
+        machine: Machine,
+        sharing: bool,
+        patterns: Sequence[str] = (),
+    ) -> None:
         check_patterns(table, patterns)
         self.table, self.plans, self.machine, self.sharing, self.patterns = table, plans, machine, sharing, patterns
 
@@ -68,9 +74,16 @@ class Records:
             row = plan_row(step.record, self.plans[step.record])
             for n, (nest, members) in enumerate(zip(row["nests"], step.nests, strict=True)):
                 second = nest.pop("runner_up")
-                yield {"record": "group", "function": fn.name, "index": i, "nest": n, "ops": list(members),
-                       "plan": record_key(step.record), **nest,
-                       "runner_up_cycles": second["estimate_cycles"] if second else None}  # fmt: skip
+                yield {
+                    "record": "group",
+                    "function": fn.name,
+                    "index": i,
+                    "nest": n,
+                    "ops": list(members),
+                    "plan": record_key(step.record),
+                    **nest,
+                    "runner_up_cycles": second["estimate_cycles"] if second else None,
+                }
 
     def cuts(self) -> Iterator[Row]:
         planner = Planner(self.machine, self.sharing)
@@ -105,10 +118,20 @@ class Records:
                     made = make_tiling(low, parts[i], slices[i], int(inner[i]), BOUNDS[int(bound[i])], len(cycles))
                     plan, used = made.plan, made.demand_bytes()
                     fits = used <= capacity and low.fits(plan.slices)
-                    yield {"record": "candidate", **where, "variant": low.variant, "parts": list(plan.parts),
-                           "slices": list(plan.slices), "order": list(plan.order), "shared": list(plan.shared),
-                           "price_cycles": int(cycles[i]), "bound": plan.bound, "spm_bytes": used, "fits": fits,
-                           "cycles": timer.final(made) if fits else None}  # fmt: skip
+                    yield {
+                        "record": "candidate",
+                        **where,
+                        "variant": low.variant,
+                        "parts": list(plan.parts),
+                        "slices": list(plan.slices),
+                        "order": list(plan.order),
+                        "shared": list(plan.shared),
+                        "price_cycles": int(cycles[i]),
+                        "bound": plan.bound,
+                        "spm_bytes": used,
+                        "fits": fits,
+                        "cycles": timer.final(made) if fits else None,
+                    }
 
 
 CATEGORIES: dict[str, Callable[[Records], Iterator[Row]]] = {

@@ -28,8 +28,9 @@ WIDTH = 150  # of a line
 Plans = Mapping[Record, Planned]
 
 
-def results(table: GraphTable, plans: Plans, machine: Machine, opt: int, sharing: bool,
-            report: SearchReport) -> dict[str, Any]:  # fmt: skip
+def results(
+    table: GraphTable, plans: Plans, machine: Machine, opt: int, sharing: bool, report: SearchReport
+) -> dict[str, Any]:
     """Return the results of `plan_table`. Cycles are estimates; sizes in factor points, tiles and bytes."""
     planner = Planner(machine, sharing)
     planner.known |= plans
@@ -55,8 +56,13 @@ def _step(step: Step, plans: Plans) -> dict[str, Any]:
 
 def plan_row(record: Record, p: Planned) -> dict[str, Any]:
     """Return the plan of a record: of a chain the plans of its nests, and the accesses whose buffers are handed over."""
-    return {"op": record.kind, "estimate_cycles": p.plan.estimate_cycles, "bound": p.plan.bound,
-            "nests": [nest_row(n) for n in p.nests or (p,)], "holds": [[list(pair) for pair in h] for h in p.holds]}  # fmt: skip
+    return {
+        "op": record.kind,
+        "estimate_cycles": p.plan.estimate_cycles,
+        "bound": p.plan.bound,
+        "nests": [nest_row(n) for n in p.nests or (p,)],
+        "holds": [[list(pair) for pair in h] for h in p.holds],
+    }
 
 
 def nest_row(p: Planned) -> dict[str, Any]:
@@ -64,21 +70,38 @@ def nest_row(p: Planned) -> dict[str, Any]:
     low, plan = p.low, p.plan
     buffered = not isinstance(low, KernelCore | Stream)
     return {
-        "op": low.record.kind, "engine": "kernel core" if isinstance(low, KernelCore) else low.kind, "variant": low.variant,
-        "sizes": list(low.sizes), "parts": list(plan.parts), "slices": list(plan.slices), "order": list(plan.order),
-        "bufs": plan.bufs, "shared": list(plan.shared), "held": sorted(plan.held), "kept": list(plan.kept),
-        "gathered": [list(g) for g in plan.gathered], "delivered": list(plan.delivered),
+        "op": low.record.kind,
+        "engine": "kernel core" if isinstance(low, KernelCore) else low.kind,
+        "variant": low.variant,
+        "sizes": list(low.sizes),
+        "parts": list(plan.parts),
+        "slices": list(plan.slices),
+        "order": list(plan.order),
+        "bufs": plan.bufs,
+        "shared": list(plan.shared),
+        "held": sorted(plan.held),
+        "kept": list(plan.kept),
+        "gathered": [list(g) for g in plan.gathered],
+        "delivered": list(plan.delivered),
         "copies": list(p.tiling.copies) if buffered else [],
-        "spm_bytes": plan.spm_bytes, "estimate_cycles": plan.estimate_cycles, "bound": plan.bound,
-        "candidates": plan.candidates, "runner_up": _runner_up(plan.runner_up),
-    }  # fmt: skip
+        "spm_bytes": plan.spm_bytes,
+        "estimate_cycles": plan.estimate_cycles,
+        "bound": plan.bound,
+        "candidates": plan.candidates,
+        "runner_up": _runner_up(plan.runner_up),
+    }
 
 
 def _runner_up(plan: Plan | None) -> dict[str, Any] | None:
     if plan is None:
         return None
-    return {"parts": list(plan.parts), "slices": list(plan.slices), "order": list(plan.order), "shared": list(plan.shared),
-            "estimate_cycles": plan.estimate_cycles}  # fmt: skip
+    return {
+        "parts": list(plan.parts),
+        "slices": list(plan.slices),
+        "order": list(plan.order),
+        "shared": list(plan.shared),
+        "estimate_cycles": plan.estimate_cycles,
+    }
 
 
 def to_text(value: Any, indent: str = "") -> str:

@@ -37,14 +37,37 @@ TYPES = {
     dict: "an object",
 }
 CHOICE = {"parts": [int], "slices": [int], "order": [int], "shared": [int], "estimate_cycles": int}
-NEST = {**CHOICE, "op": str, "engine": str, "variant": int, "sizes": [int], "bufs": int, "held": [int], "kept": [int], "gathered": [[int]], "delivered": [int],
-        "copies": [int], "spm_bytes": int, "bound": str, "candidates": int, "runner_up": Maybe(CHOICE)}  # fmt: skip
+NEST = {
+    **CHOICE,
+    "op": str,
+    "engine": str,
+    "variant": int,
+    "sizes": [int],
+    "bufs": int,
+    "held": [int],
+    "kept": [int],
+    "gathered": [[int]],
+    "delivered": [int],
+    "copies": [int],
+    "spm_bytes": int,
+    "bound": str,
+    "candidates": int,
+    "runner_up": Maybe(CHOICE),
+}
 PLAN = {"op": str, "estimate_cycles": int, "bound": str, "nests": [NEST], "holds": [[[int]]]}
 STEP = {"kind": str, "nests": [[str]], "plan": Maybe(str)}
 CUT = {"first": str, "second": str, "bytes": int, "apart_cycles": int, "merged_cycles": Maybe(int), "why": str}
 REPORT = {f.name: {"str": str, "int": int, "float": float}[str(f.type)] for f in fields(FunctionReport)}
-FILE = {"format": str, "version": int, "machine_digest": str, "opt": int, "sharing": bool, "search": [REPORT],
-        "functions": [{"name": str, "steps": [STEP], "cuts": [CUT]}], "plans": (str, PLAN)}  # fmt: skip
+FILE = {
+    "format": str,
+    "version": int,
+    "machine_digest": str,
+    "opt": int,
+    "sharing": bool,
+    "search": [REPORT],
+    "functions": [{"name": str, "steps": [STEP], "cuts": [CUT]}],
+    "plans": (str, PLAN),
+}
 
 
 def read_results(path: str | os.PathLike[str]) -> dict[str, Any]:

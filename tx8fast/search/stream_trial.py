@@ -73,16 +73,26 @@ def _simulate(low: Stream, machine: Machine, code: StreamCode | SpreadCode) -> i
     none = np.zeros((len(rows), 2), np.int64)
     arg = np.stack([windows, none[:, 0], none[:, 0]], axis=1)
     events = EventInput(
-        kind=kind, issue=issue, spm_read=b.read, spm_write=b.write, code_begin=np.zeros(1, np.int64),
-        tile_begin=np.array([0, len(rows)], np.int64), fixed=fixed, ddr_bytes=b.ddr_bytes, ddr_read=none, ddr_write=none,
-        worker=rows["worker"].astype(np.uint8), arg=arg,
-    )  # fmt: skip
+        kind=kind,
+        issue=issue,
+        spm_read=b.read,
+        spm_write=b.write,
+        code_begin=np.zeros(1, np.int64),
+        tile_begin=np.array([0, len(rows)], np.int64),
+        fixed=fixed,
+        ddr_bytes=b.ddr_bytes,
+        ddr_read=none,
+        ddr_write=none,
+        worker=rows["worker"].astype(np.uint8),
+        arg=arg,
+    )
     share = machine.ddr_bytes_per_cycle / max(low.tiles, low.loaders)
     found = simulate_events(events, QUEUE_DEPTH, float(machine.dma.port_bytes), share)
     return machine.kcore.launch_cycles + int(found.cycles)
 
 
-def _exchange(machine: Machine, groups: tuple[Groups, ...], loaders: tuple[Loaders, ...], sizes: tuple[int, ...],
-              meet: bool) -> int:  # fmt: skip
+def _exchange(
+    machine: Machine, groups: tuple[Groups, ...], loaders: tuple[Loaders, ...], sizes: tuple[int, ...], meet: bool
+) -> int:
     """Return the cycles from the tiles' meeting until fills of `sizes` bytes have arrived everywhere."""
     return exchanges(machine).of(groups, loaders, copies_own(machine)).cycles(sizes, meet)

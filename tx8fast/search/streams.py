@@ -151,8 +151,9 @@ def _sequences(fn: FunctionTable, steps: Sequence[Step], planner: Planner) -> li
     return out
 
 
-def _sequence(fn: FunctionTable, steps: Sequence[Step], start: int, end: int, used: dict[int, set[int]],
-              planner: Planner) -> Stream | None:  # fmt: skip
+def _sequence(
+    fn: FunctionTable, steps: Sequence[Step], start: int, end: int, used: dict[int, set[int]], planner: Planner
+) -> Stream | None:
     merged = merge(fn, steps[start:end], set(range(start, end)), used, in_stream)
     if merged is None or not isinstance(merged.record, GroupRecord) or not may_stream(merged.record, planner.machine):
         return None
@@ -196,8 +197,9 @@ def _longest(ends: Sequence[int], stream: Callable[[int], Stream | None]) -> Str
     return found
 
 
-def _stream(fn: FunctionTable, steps: Sequence[Step], start: int, end: int, used: dict[int, set[int]],
-            planner: Planner) -> Stream | None:  # fmt: skip
+def _stream(
+    fn: FunctionTable, steps: Sequence[Step], start: int, end: int, used: dict[int, set[int]], planner: Planner
+) -> Stream | None:
     """Return the steps as one stream, or None if that does not fit."""
     kinds = [s.record.kind for s in steps[start:end] if s.record is not None]
     if sum(k in WINDOWS for k in kinds) < 2:

@@ -27,10 +27,9 @@ from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.lookup import TableRows
 from tx8fast.lower.transfer import Descriptor, part_bytes
 from tx8fast.machine import Machine
-from tx8fast.records import dataclass
 from tx8fast.search.blocks import Pool
 from tx8fast.search.keeping import MAX_KEPT
-from tx8fast.search.nests import MAX_STEPS, busy_tiles, left_out, shortened
+from tx8fast.search.nests import MAX_STEPS, Trial, busy_tiles, closely_timed, left_out, shortened
 from tx8fast.tile import gathers, sharing
 from tx8fast.tile.multicast import exchanges
 from tx8fast.tile.nest import LoopStep
@@ -51,31 +50,6 @@ HOPELESS = 0.75
 MAX_RAGGED = 128  # steps tried of a loop nest in which slices without work are left out
 
 Sent = tuple[int, int, list, list]  # times of a multicast, and what it reads and writes
-
-
-@dataclass(frozen=True)
-class Trial:
-    """What is tried of a plan. actions: block, distance of its ranges (an index), step and whether other tiles' loads overlap with it,
-    of each, one after the other; computes: which of them end a step; multicasts: their rows counted in actions; trips: tried and
-    all of every loop."""
-
-    tiling: Tiling
-    trips: tuple[list[int], list[int]]
-    order: Order
-    actions: list[int]
-    computes: list[int]
-    multicasts: list[Multicast]
-
-    def in_rows(self, begin: np.ndarray, end: np.ndarray) -> list[Multicast]:
-        """Return the multicasts counted in rows. begin, end: of every action."""
-        return [m._replace(begin=int(begin[m.begin]), end=int(end[m.begin]),
-                           parts=[(r, sent) for at, sent in m.parts for r in range(begin[at], end[at])]) for m in self.multicasts]  # fmt: skip
-
-
-def closely_timed(tiling: Tiling) -> bool:
-    """True for a plan of a shared nest of which many trips are left out: what is chosen is timed with more of them. Of nests in which
-    slices without work are left out, so many steps are tried in any case."""
-    return not tiling.low.skipping and math.prod(tiling.trips) > MAX_STEPS and max(tiling.plan.shared, default=1) > 1
 
 
 class PlanTimer:
@@ -135,8 +109,10 @@ class PlanTimer:
         of plans far above it not all orders are tried."""
         loops = [tuple([f for f in t.plan.order if t.trips[f] > 1]) for t in tilings]
         # plans that differ in the order of loops without trips are the same
-        same = [(p.parts, p.shard, p.slices, nest, p.bufs, p.shared, p.kept, p.held, p.gathered, p.delivered)
-                for p, nest in zip([t.plan for t in tilings], loops, strict=True)]  # fmt: skip
+        same = [
+            (p.parts, p.shard, p.slices, nest, p.bufs, p.shared, p.kept, p.held, p.gathered, p.delivered)
+            for p, nest in zip([t.plan for t in tilings], loops, strict=True)
+        ]
         trials: dict[tuple, Trial] = {}
         known = [self.known if any(map(self.low.reduce.__getitem__, nest)) else self.uncut for nest in loops]
         for where, key, tiling, nest in zip(known, same, tilings, loops, strict=True):
@@ -204,8 +180,9 @@ class PlanTimer:
             missing = max(self._left_out(trial, place, last, result, order), missing * result.cycles / first[0])
         return result.cycles + round(missing) + self.rim_cycles
 
-    def _left_out(self, trial: Trial, place: np.ndarray, last: np.ndarray, result: EventResult, order: np.ndarray
-                  ) -> float:  # fmt: skip
+    def _left_out(
+        self, trial: Trial, place: np.ndarray, last: np.ndarray, result: EventResult, order: np.ndarray
+    ) -> float:
         """Return the cycles of the trips that are not tried. place: room for the rows' places in the order; last (actions,): behind every
         action's rows."""
         place[order] = np.arange(len(order))
@@ -232,8 +209,9 @@ class PlanTimer:
             hi[f] -= (tiling.trips[f] - n) * plan.slices[f]
         return tuple(lo), tuple(hi)
 
-    def _blocks(self, tiling: Tiling, order: Order, groups: dict[int, tuple[Groups, Loaders]]
-                ) -> tuple[list[int], list[int], list[Multicast]]:  # fmt: skip
+    def _blocks(
+        self, tiling: Tiling, order: Order, groups: dict[int, tuple[Groups, Loaders]]
+    ) -> tuple[list[int], list[int], list[Multicast]]:
         """Return block, shift, step and "is a load that other tiles' loads overlap with" of every action, one
         after the other, per step the number of the action that computes it, and the multicasts."""
         out = [self._prologue(), 0, 0, 0]
@@ -381,8 +359,19 @@ class PlanTimer:
         if found is None:
             em = Emitter()
             n_read = len(self.low.reads)
-            made = Slice(step.lo, step.hi, self.base[:n_read], self.base[n_read:], self.scratch, self.consts, self.acc,
-                         step.first, step.last, parity, fresh)  # fmt: skip
+            made = Slice(
+                step.lo,
+                step.hi,
+                self.base[:n_read],
+                self.base[n_read:],
+                self.scratch,
+                self.consts,
+                self.acc,
+                step.first,
+                step.last,
+                parity,
+                fresh,
+            )
             self.low.emit(em, made)
             found = self.pool.want(key, em.rows)
         return found

@@ -84,8 +84,12 @@ class Code:
     def followed_by(self, rows: np.ndarray, columns: Columns) -> Code:
         """Return the code with other rows behind it."""
         at = np.arange(len(self.plain), len(self.plain) + len(rows))
-        return Code(np.concatenate([self.plain, rows]), np.concatenate([self.at, at]),
-                    np.append(self.ddr, np.zeros(len(rows), np.int64)), self.columns.followed_by(columns))  # fmt: skip
+        return Code(
+            np.concatenate([self.plain, rows]),
+            np.concatenate([self.at, at]),
+            np.append(self.ddr, np.zeros(len(rows), np.int64)),
+            self.columns.followed_by(columns),
+        )
 
 
 def aliased_ranges(code: Code, begin: np.ndarray, read: np.ndarray, write: np.ndarray) -> None:

@@ -79,13 +79,16 @@ class _View:
         """Return the places that cannot be merged if only `places` are."""
         kinds = self.rule.kinds
         return [
-            place for place, (f, g) in self.places.items()
-            if place in places and f >= 0 and not (
+            place
+            for place, (f, g) in self.places.items()
+            if place in places
+            and f >= 0
+            and not (
                 kinds[f] == kinds[g] in ("P", "R")
                 and all([n == g and at in places for at, n in self.behind[f]])
                 and all([n == f and at in places for at, n in self.before[g]])
             )
-        ]  # fmt: skip
+        ]
 
 
 def _merged(view: _View, places: set[Place]) -> Rule:

@@ -179,8 +179,12 @@ class Composition:
     @cached_property
     def kinds(self) -> tuple[dict[int, str], ...]:
         """By member, the kinds of its classes."""
-        return tuple([{c: rule.kinds[f] for f, fs in enumerate(own) for c in fs}
-                      for rule, own in zip(self.rules, self.factors, strict=True)])  # fmt: skip
+        return tuple(
+            [
+                {c: rule.kinds[f] for f, fs in enumerate(own) for c in fs}
+                for rule, own in zip(self.rules, self.factors, strict=True)
+            ]
+        )
 
     @cached_property
     def needs_whole(self) -> tuple[frozenset[int], ...]:

@@ -14,7 +14,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tx8fast import isa
-from tx8fast.lower.base import Access, Lowering, Slice, round_up
+from tx8fast.lower.access import Access
+from tx8fast.lower.base import Lowering, Slice, round_up
 from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.lookup import TableRows
 from tx8fast.lower.transfer import LINE_BYTES, PIECES, Descriptor, channel_form, clip
@@ -202,8 +203,22 @@ class NestCode:
         def make() -> np.ndarray:
             em = Emitter()
             place = [own[c] for own, c in zip(at.access, s.copy, strict=True)]
-            low.emit(em, Slice(s.lo, s.hi, place[:n_read], place[n_read:], at.scratch, at.consts, at.acc, s.first, s.last, parity,
-                               fresh))  # fmt: skip
+            low.emit(
+                em,
+                Slice(
+                    s.lo,
+                    s.hi,
+                    place[:n_read],
+                    place[n_read:],
+                    at.scratch,
+                    at.consts,
+                    at.acc,
+                    s.first,
+                    s.last,
+                    parity,
+                    fresh,
+                ),
+            )
             return _op_rows(em.rows)
 
         key = ("emit", self.forms[action.step], s.copy, s.first, s.last, parity, fresh)
@@ -349,8 +364,10 @@ class NestCode:
 
             number = self.blocks.of((*key, *[(own[k].mask, own[k].rank) for k in fill.changed]), rows)
             spans = [form[3] or [(0, part[3])] for form, part in zip(forms, parts, strict=True)]
-            self.reach[number] = ([(at, at + n) for at, _, n, _ in parts if n],
-                                  [(to + a, to + b) for to, own in zip(targets, spans, strict=True) for a, b in own])  # fmt: skip
+            self.reach[number] = (
+                [(at, at + n) for at, _, n, _ in parts if n],
+                [(to + a, to + b) for to, own in zip(targets, spans, strict=True) for a, b in own],
+            )
             self.arriving[number] = tuple([part[3] for part in parts])
             return number
 

@@ -67,8 +67,10 @@ class Members:
     def opened(self) -> Iterator[frozenset[int]]:
         """Yield the sets of classes that may be opened: none, then those summed by members with equally many sums before them."""
         yield frozenset()
-        sums = [frozenset(c for c, kind in own.items() if kind == "R") - fixed
-                for own, fixed in zip(self.comp.kinds, self.fixed, strict=True)]  # fmt: skip
+        sums = [
+            frozenset(c for c, kind in own.items() if kind == "R") - fixed
+            for own, fixed in zip(self.comp.kinds, self.fixed, strict=True)
+        ]
         depth: list[int] = []
         for i, own in enumerate(self.sources):
             depth.append(max([depth[j] + bool(sums[j]) for j in own], default=0))
@@ -168,8 +170,10 @@ class FusedOp:
         kernels = self.members.kernels
         place = {i: t for t, i in enumerate(order)}
         last = [max([place[j] for j in readers], default=place[i]) for i, readers in enumerate(self.members.readers)]
-        made = [_aligned(low.writes[0].size_bytes(*(self.least_part if self._passes(i, place) else self.least)[i]))
-                for i, low in enumerate(kernels)]  # fmt: skip
+        made = [
+            _aligned(low.writes[0].size_bytes(*(self.least_part if self._passes(i, place) else self.least)[i]))
+            for i, low in enumerate(kernels)
+        ]
         body = [i for i, level in enumerate(self.levels) if level == "body"]
         for i, readers in enumerate(self.members.readers):
             if self.levels[i] in ("once", "prologue") and any(self.levels[j] == "body" for j in readers):

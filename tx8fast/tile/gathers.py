@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tx8fast.lower.base import Access
+from tx8fast.lower.access import Access
 from tx8fast.tile.nest import LoopStep
 from tx8fast.tile.sharing import Loaders
 from tx8fast.tile.tiling import Tiling

@@ -47,8 +47,13 @@ class TileCode:
         return found
 
 
-def joined(nests: Sequence[TileCode], numbers: Sequence[int], slots: Sequence[int], early: Sequence[bool],
-           border: tuple[np.ndarray, Columns]) -> TileCode:  # fmt: skip
+def joined(
+    nests: Sequence[TileCode],
+    numbers: Sequence[int],
+    slots: Sequence[int],
+    early: Sequence[bool],
+    border: tuple[np.ndarray, Columns],
+) -> TileCode:
     """Return nests one behind the other as one code. numbers: of the nests; slots: by number, that of the first DDR slot; early: by
     number, whether rows may go before the nest before is over; border: the row that stands between nests, and its columns. What rows have for an op says which nest they are of (`nest_of`)."""
     plain, at, ddr, step, fill = [], [], [], [], []

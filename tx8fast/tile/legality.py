@@ -72,8 +72,10 @@ def _sums(fused: FusedOp) -> str | None:
         before = [j for j in sorted(members.behind[i]) if fused.sums[j]]
         if own and before:
             j, c = before[0], min(own)
-            return (f"{comp.name(i)} works on slices of {fused.dimension(i, c)}, and reads what {comp.name(j)} sums over slices of "
-                    f"{fused.dimension(j, min(fused.sums[j]))}")  # fmt: skip
+            return (
+                f"{comp.name(i)} works on slices of {fused.dimension(i, c)}, and reads what {comp.name(j)} sums over slices of "
+                f"{fused.dimension(j, min(fused.sums[j]))}"
+            )
     if fused.opened and not any(fused.sums):
         c = min(fused.opened)
         i = next(i for i, own in enumerate(comp.kinds) if c in own)
@@ -89,8 +91,10 @@ def _limits(fused: FusedOp, machine: Machine) -> tuple[int, str] | None:
     if needed > room:
         whole = max(fused.whole[i], key=lambda c: comp.sizes[c], default=-1)
         why = f"; {fused.dimension(i, whole)} stays whole" if whole >= 0 else ""
-        return needed, (f"{comp.name(i)} has no slice that fits: the smallest needs {needed:,} bytes of scratchpad, {room:,} are "
-                           f"available{why}")  # fmt: skip
+        return needed, (
+            f"{comp.name(i)} has no slice that fits: the smallest needs {needed:,} bytes of scratchpad, {room:,} are "
+            f"available{why}"
+        )
     for i, (low, (lo, hi)) in enumerate(zip(fused.members.kernels, fused.least_part, strict=True)):
         lens = [b - a for a, b in zip(lo, hi, strict=True)]
         if not low.fits(lens):

@@ -63,8 +63,13 @@ class Meeting:
     ways."""
 
     def __init__(self, machine: Machine, masks: Sequence[int], copies: bool) -> None:
-        kinds = isa.rows([isa.make("send", src=0, dst=0, bytes=0, mask=0), isa.make("recv", monitor=0, bytes=0),
-                          *[isa.make("barrier_sub", mask=mask) for mask in masks]])  # fmt: skip
+        kinds = isa.rows(
+            [
+                isa.make("send", src=0, dst=0, bytes=0, mask=0),
+                isa.make("recv", monitor=0, bytes=0),
+                *[isa.make("barrier_sub", mask=mask) for mask in masks],
+            ]
+        )
         families = list(isa.by_family(kinds))
         self.kind = np.array([KIND_SEND, KIND_RECV] + [KIND_BARRIER_SUB] * len(masks), np.uint8)
         self.fixed, _ = isa.durations(machine, kinds, np.zeros(len(kinds), np.int64), families)
@@ -78,15 +83,29 @@ class Meeting:
             self.to = {(t, i): len(masks) + n for n, (t, i) in enumerate(senders)}
             sets += [masks[i] & ~(1 << t) for t, i in senders]
         ways = [(t, to) for (t, _), to in self.to.items() if sets[to]]
-        self.routes = noc.build_routes(noc.grid(machine), sets, ways, machine.dte.engines, machine.noc.link_bytes,
-                                       machine.noc.hop_cycles, write_rate=machine.dte.write_port_bytes)  # fmt: skip
+        self.routes = noc.build_routes(
+            noc.grid(machine),
+            sets,
+            ways,
+            machine.dte.engines,
+            machine.noc.link_bytes,
+            machine.noc.hop_cycles,
+            write_rate=machine.dte.write_port_bytes,
+        )
 
 
 class Exchange:
     """One exchange on all tiles: of which reads, by which groups and their loaders. masks: all of the groups, in order."""
 
-    def __init__(self, machine: Machine, groups: tuple[Groups, ...], loaders: tuple[Loaders, ...], masks: Sequence[int],
-                 meeting: Meeting, copies: bool) -> None:  # fmt: skip
+    def __init__(
+        self,
+        machine: Machine,
+        groups: tuple[Groups, ...],
+        loaders: tuple[Loaders, ...],
+        masks: Sequence[int],
+        meeting: Meeting,
+        copies: bool,
+    ) -> None:
         self.copies = copies
         self.machine, self.groups, self.loaders = machine, groups, loaders
         self.masks, self.meeting = masks, meeting
@@ -154,11 +173,19 @@ class Exchange:
             begin.append(len(made))
         n, none = len(made), np.zeros((len(made), 2), np.int64)
         events = EventInput(
-            kind=common.kind[made], issue=common.issue[made],
-            spm_read=np.zeros((n, 4, 2), np.int64), spm_write=np.zeros((n, 2, 2), np.int64),
-            code_begin=np.array(begin[:-1], np.int64), tile_begin=np.array(begin, np.int64), fixed=common.fixed[made],
-            ddr_bytes=np.zeros(n, np.int64), ddr_read=none, ddr_write=none, arg=np.array(args, np.int64), routes=common.routes,
-        )  # fmt: skip
+            kind=common.kind[made],
+            issue=common.issue[made],
+            spm_read=np.zeros((n, 4, 2), np.int64),
+            spm_write=np.zeros((n, 2, 2), np.int64),
+            code_begin=np.array(begin[:-1], np.int64),
+            tile_begin=np.array(begin, np.int64),
+            fixed=common.fixed[made],
+            ddr_bytes=np.zeros(n, np.int64),
+            ddr_read=none,
+            ddr_write=none,
+            arg=np.array(args, np.int64),
+            routes=common.routes,
+        )
         rows = np.array([(at, k, rank, arrival[at]) for at, k, rank in bytes_at], np.int64)
         return events, rows.reshape(-1, 4).T
 

@@ -85,8 +85,15 @@ class Nodes:
     that wait; `timed` says which rows are: the time of a multicast is in its first one and its last. costs: of the rows; touched: by them;
     fill (n,): the number of the multicast that the row's slice belongs to."""
 
-    def __init__(self, machine: Machine, costs: Columns, touched: Touched, multicasts: Sequence[Multicast], fill: np.ndarray,
-                 borders: Sequence[Border] = ()) -> None:  # fmt: skip
+    def __init__(
+        self,
+        machine: Machine,
+        costs: Columns,
+        touched: Touched,
+        multicasts: Sequence[Multicast],
+        fill: np.ndarray,
+        borders: Sequence[Border] = (),
+    ) -> None:
         n, count = len(costs.kind), len(multicasts)
         self.wait_cycles, self.sent_row, self.mask_row = machine.kcore.wait_cycles, n, n + 1
         self.costs = costs = costs.followed_by(waits(machine)[1])

@@ -73,8 +73,14 @@ class Order:
         return np.maximum.accumulate(last)
 
 
-def tile_order(tiling: Tiling, lo: Sequence[int], hi: Sequence[int], shared: Collection[int] = (), meet: bool = False,
-               limit: int | None = None) -> Order:  # fmt: skip
+def tile_order(
+    tiling: Tiling,
+    lo: Sequence[int],
+    hi: Sequence[int],
+    shared: Collection[int] = (),
+    meet: bool = False,
+    limit: int | None = None,
+) -> Order:
     """Return the order of a tile with range [lo, hi). shared: reads whose parts are exchanged; meet: tiles must meet
     before the first exchange; limit: steps to look at."""
     low = tiling.low
@@ -113,8 +119,9 @@ def _fills(tiling: Tiling, steps: Sequence[LoopStep], shared: Collection[int]) -
     return fills
 
 
-def _actions(tiling: Tiling, steps: Sequence[LoopStep], fills: Sequence[Fill], shared: Collection[int], meet: bool
-             ) -> list[Action]:  # fmt: skip
+def _actions(
+    tiling: Tiling, steps: Sequence[LoopStep], fills: Sequence[Fill], shared: Collection[int], meet: bool
+) -> list[Action]:
     """Loads of the next step stand before the compute of the present one, unless it reads the buffer that they fill; behind it and
     behind the parts of the fill after next, where tiles share: these hold up all tiles."""
     low, gathered = tiling.low, dict(tiling.plan.gathered)

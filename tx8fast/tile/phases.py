@@ -161,8 +161,9 @@ def phases(
     return list((phase | _apart(machine, losses, found, pairs or {}, phase)).items())
 
 
-def _apart(machine: Machine, losses: BankLosses, found: Mapping[Form, int], pairs: Mapping[Pair, int],
-           fixed: Mapping[int, int]) -> dict[int, int]:  # fmt: skip
+def _apart(
+    machine: Machine, losses: BankLosses, found: Mapping[Form, int], pairs: Mapping[Pair, int], fixed: Mapping[int, int]
+) -> dict[int, int]:
     """Return phases of the buffers that have none in `fixed`, at which instructions that run at the same time meet least: buffer by
     buffer, beside where the others are. {} if they hardly meet where all begin at a bank 0."""
     turn = turn_bytes(machine)
@@ -187,8 +188,9 @@ def _apart(machine: Machine, losses: BankLosses, found: Mapping[Form, int], pair
     return {k: phase[k] for k in new}
 
 
-def _placed(machine: Machine, seen: Iterable[tuple[Form, ...]], phase: Mapping[int, int], known: dict[tuple, Together]
-            ) -> list[Together]:  # fmt: skip
+def _placed(
+    machine: Machine, seen: Iterable[tuple[Form, ...]], phase: Mapping[int, int], known: dict[tuple, Together]
+) -> list[Together]:
     """Return the streams of instructions that run at the same time, of each. known: streams at phases, by what runs together: as an
     object, since hashing it takes as long as making them."""
     turn, bank = turn_bytes(machine), machine.tile.spm_bank_width
@@ -202,15 +204,24 @@ def _placed(machine: Machine, seen: Iterable[tuple[Form, ...]], phase: Mapping[i
     return keys
 
 
-def _best(machine: Machine, losses: BankLosses, found: Mapping[Form, int], kept: Sequence[Form],
-          phase: Mapping[int, int], new: Sequence[int]) -> dict[int, int]:  # fmt: skip
+def _best(
+    machine: Machine,
+    losses: BankLosses,
+    found: Mapping[Form, int],
+    kept: Sequence[Form],
+    phase: Mapping[int, int],
+    new: Sequence[int],
+) -> dict[int, int]:
     """Return the phases of the buffers `new` beside those of the others. kept: the forms that matter."""
     turn, bank = turn_bytes(machine), machine.tile.spm_bank_width
     spots = range(0, turn, ALIGN_BYTES)
     known = {*phase, *new}
     seen = [f for f in kept if {k for k, _, _ in f} & {*new} and {k for k, _, _ in f} <= known]
-    tried = [dict(zip(new, at, strict=True)) for at in product(*([spots] * len(new)))] if phase else [
-        dict(zip(new, (0, *at), strict=True)) for at in product(*([spots] * (len(new) - 1)))]  # fmt: skip
+    tried = (
+        [dict(zip(new, at, strict=True)) for at in product(*([spots] * len(new)))]
+        if phase
+        else [dict(zip(new, (0, *at), strict=True)) for at in product(*([spots] * (len(new) - 1)))]
+    )
     keys = [[(_streams(f, {**phase, **t}, turn, bank),) for f in seen] for t in tried]
     return tried[losses.least(keys, [found[f] for f in seen])]
 

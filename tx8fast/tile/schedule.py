@@ -48,9 +48,16 @@ GAIN = 0.998
 
 
 #: of a tile that sends messages to itself, without a link
-ITSELF = Routes(mask_size=np.ones(1, np.int64), tree_of=np.zeros((1, 1), np.int64), tree_begin=np.zeros(2, np.int64),
-                leaf_begin=np.array([0, 1]), leaf_tile=np.zeros(1, np.int64), leaf_hop=np.full(1, -1), leaf_turn=np.zeros(1, np.int64),
-                engines=3)  # fmt: skip
+ITSELF = Routes(
+    mask_size=np.ones(1, np.int64),
+    tree_of=np.zeros((1, 1), np.int64),
+    tree_begin=np.zeros(2, np.int64),
+    leaf_begin=np.array([0, 1]),
+    leaf_tile=np.zeros(1, np.int64),
+    leaf_hop=np.full(1, -1),
+    leaf_turn=np.zeros(1, np.int64),
+    engines=3,
+)
 
 
 @dataclass(frozen=True)
@@ -67,8 +74,14 @@ class Ordered:
 #: Waits that drain windows gain little there, and lose up to 4.5 % on sixteen tiles that wait for the DDR, where transfers end later: the
 #: first of those compared, which equals are decided for, has none
 TRIED = (Way("free", True, drains=True, better_than="age"), Way("free", better_than="age", held=True))
-COMPARED = (Way("free", behind=True, better_than="age"), TRIED[1], Way("free", drains=True, better_than="path"),
-            Way("stepped"), Way("stepped", drains=True), Way("free", better_than="age", held=True, whole=True))  # fmt: skip
+COMPARED = (
+    Way("free", behind=True, better_than="age"),
+    TRIED[1],
+    Way("free", drains=True, better_than="path"),
+    Way("stepped"),
+    Way("stepped", drains=True),
+    Way("free", better_than="age", held=True, whole=True),
+)
 WAYS = (*COMPARED, Way("nest", reach=1))
 
 
@@ -80,8 +93,9 @@ def least_cycles(costs: Columns, rate: float, share: float) -> int:
     return max(math.ceil(busy.max()), core, math.ceil(costs.ddr_bytes.sum() / share))
 
 
-def list_orders(kind: np.ndarray, issue: np.ndarray, cycles: np.ndarray, before: Csr, ranks: Sequence[np.ndarray]
-                ) -> Iterator[np.ndarray]:  # fmt: skip
+def list_orders(
+    kind: np.ndarray, issue: np.ndarray, cycles: np.ndarray, before: Csr, ranks: Sequence[np.ndarray]
+) -> Iterator[np.ndarray]:
     """Yield orders of list scheduling for rows between which no wait stands, two by every rank, but each once."""
     seen: set[bytes] = set()
     for order in _all_orders(kind, issue, cycles, before, ranks):
@@ -90,8 +104,9 @@ def list_orders(kind: np.ndarray, issue: np.ndarray, cycles: np.ndarray, before:
             yield order
 
 
-def _all_orders(kind: np.ndarray, issue: np.ndarray, cycles: np.ndarray, before: Csr, ranks: Sequence[np.ndarray]
-                ) -> Iterator[np.ndarray]:  # fmt: skip
+def _all_orders(
+    kind: np.ndarray, issue: np.ndarray, cycles: np.ndarray, before: Csr, ranks: Sequence[np.ndarray]
+) -> Iterator[np.ndarray]:
     for rank in ranks:
         first, _ = list_order(kind, issue, cycles, before, QUEUE_DEPTH, rank=rank)
         yield first
@@ -118,12 +133,26 @@ def measured(
     n, none, kind = len(at), np.zeros((len(at), 2), np.int64), costs.kind[at]
     arg = np.stack([costs.windows[at], none[:, 0], none[:, 0]], axis=1)
     sends = bool((kind == KIND_SEND).any())
-    return simulate_events(EventInput(
-        kind=kind, issue=costs.issue[at], spm_read=costs.read[at], spm_write=costs.write[at],
-        code_begin=np.zeros(1, np.int64), tile_begin=np.array([0, n], np.int64), fixed=costs.fixed[at],
-        ddr_bytes=costs.ddr_bytes[at], ddr_read=none, ddr_write=none, arg=arg,
-        worker=None if worker is None else worker.astype(np.uint8), routes=ITSELF if sends else NO_ROUTES,
-    ), QUEUE_DEPTH, port, share)  # fmt: skip
+    return simulate_events(
+        EventInput(
+            kind=kind,
+            issue=costs.issue[at],
+            spm_read=costs.read[at],
+            spm_write=costs.write[at],
+            code_begin=np.zeros(1, np.int64),
+            tile_begin=np.array([0, n], np.int64),
+            fixed=costs.fixed[at],
+            ddr_bytes=costs.ddr_bytes[at],
+            ddr_read=none,
+            ddr_write=none,
+            arg=arg,
+            worker=None if worker is None else worker.astype(np.uint8),
+            routes=ITSELF if sends else NO_ROUTES,
+        ),
+        QUEUE_DEPTH,
+        port,
+        share,
+    )
 
 
 class Found(NamedTuple):
@@ -215,8 +244,11 @@ class TileOrder:
     def facts(self) -> dict[str, Any]:
         """Return the orders that the codes have, and what the slowest code takes in each order that was measured."""
         took = {policy: max((o.cycles.get(policy, 0) for o in self.made), default=0) for policy in POLICIES}
-        return {"policy": sorted({o.policy for o in self.made}), "policy_cycles": {p: n for p, n in took.items() if n},
-                "order_bound_cycles": max((o.least for o in self.made), default=0)}  # fmt: skip
+        return {
+            "policy": sorted({o.policy for o in self.made}),
+            "policy_cycles": {p: n for p, n in took.items() if n},
+            "order_bound_cycles": max((o.least for o in self.made), default=0),
+        }
 
     def written(self, code: Code, at: np.ndarray, worker: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the rows in an order, each in its window, and their forms."""

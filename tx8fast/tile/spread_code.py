@@ -47,8 +47,11 @@ class SpreadCode:
         self.turn = 0  # exchanges so far: messages of neighbouring ones are counted apart
         self.exchanges: list[tuple[tuple[Groups, ...], tuple[Loaders, ...], tuple[int, ...], bool]] = []
         accesses = (*low.reads, *low.writes)
-        self.slots = [ddr_offset(a.spec, [x for x, _ in a.box((self.starts[tile],), (self.starts[tile] + 1,))], q)
-                      for a in accesses for q in range(PIECES)]  # fmt: skip
+        self.slots = [
+            ddr_offset(a.spec, [x for x, _ in a.box((self.starts[tile],), (self.starts[tile] + 1,))], q)
+            for a in accesses
+            for q in range(PIECES)
+        ]
         if self.m < low.at_once:
             self._build()
         self._add("wait")

@@ -172,8 +172,9 @@ class StreamCode:
         key = ("shared", fill.key)
         if key not in self.found:
             self.found[key] = self.low.transfers(fill)
-        found = [Descriptor(c.piece, c.ddr, c.spm - a, c.run_bytes, c.loops)
-                 for d in self.found[key] for c in clip(d, a, b)]  # fmt: skip
+        found = [
+            Descriptor(c.piece, c.ddr, c.spm - a, c.run_bytes, c.loops) for d in self.found[key] for c in clip(d, a, b)
+        ]
         return self._dma(fill.read, found, self.base + self.low.at["part", fill.key], "rdma", LOADS)
 
     def _send(self, own: _Own, rank: int) -> np.ndarray:

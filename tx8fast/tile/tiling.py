@@ -12,7 +12,8 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from tx8fast import isa
-from tx8fast.lower.base import ALIGN_BYTES, Access, Lowering, round_up
+from tx8fast.lower.access import Access
+from tx8fast.lower.base import ALIGN_BYTES, Lowering, round_up
 from tx8fast.machine import Machine
 from tx8fast.records import dataclass
 from tx8fast.tile import sharing
@@ -277,8 +278,12 @@ class Tiling:
         total = 0.0
         for access in self.accesses:
             passes = self.fills(access.factors) / math.prod([self.trips[f] for f in access.factors])
-            tiles = math.prod([s / d if f in access.factors else n
-                               for f, (s, d, n) in enumerate(zip(low.sizes, shard, self.pieces, strict=True))])  # fmt: skip
+            tiles = math.prod(
+                [
+                    s / d if f in access.factors else n
+                    for f, (s, d, n) in enumerate(zip(low.sizes, shard, self.pieces, strict=True))
+                ]
+            )
             total += low.access_bytes(access, shard) * passes * tiles
         return total / low.machine.ddr_bytes_per_cycle
 
@@ -302,8 +307,9 @@ class Tiling:
 
 
 @lru_cache(maxsize=1024)
-def _ranges(sizes: tuple[int, ...], parts: tuple[int, ...], shard: tuple[int, ...],
-            n_tiles: int) -> tuple[TileRange, ...]:  # fmt: skip
+def _ranges(
+    sizes: tuple[int, ...], parts: tuple[int, ...], shard: tuple[int, ...], n_tiles: int
+) -> tuple[TileRange, ...]:
     none = (0,) * max(1, len(parts))
     ranges = []
     for coords in itertools.islice(itertools.product(*map(range, parts)), n_tiles):

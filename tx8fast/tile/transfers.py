@@ -15,8 +15,14 @@ Span = tuple[int, int]
 _LOOPS = (("s0", "n0"), ("s1", "n1"), ("s2", "n2"))  # stride and count fields of a transfer, innermost first
 
 
-def dma_rows(name: str, found: Sequence[Descriptor], address: int, slot: int = 0, base: Sequence[int] = (0,) * PIECES,
-             worker: int = 0) -> list[tuple]:  # fmt: skip
+def dma_rows(
+    name: str,
+    found: Sequence[Descriptor],
+    address: int,
+    slot: int = 0,
+    base: Sequence[int] = (0,) * PIECES,
+    worker: int = 0,
+) -> list[tuple]:
     """Return the rows of transfers (name: "rdma" loads, "wdma" stores) to or from scratchpad byte `address`. slot: DDR slot
     of piece 0; base: DDR bytes that the slots of the pieces stand for; worker: register window."""
     side, rows = "dst" if name == "rdma" else "src", []
@@ -25,8 +31,17 @@ def dma_rows(name: str, found: Sequence[Descriptor], address: int, slot: int = 0
             fields = {side: address + d.spm}
             for (s, n), (stride, count) in zip(_LOOPS, d.loops, strict=False):
                 fields[s], fields[n] = stride, count
-            rows.append(isa.make(name, run_bytes=d.run_bytes, slot=slot + d.piece, ddr=d.ddr - base[d.piece], op=0,
-                                 worker=worker, **fields))  # fmt: skip
+            rows.append(
+                isa.make(
+                    name,
+                    run_bytes=d.run_bytes,
+                    slot=slot + d.piece,
+                    ddr=d.ddr - base[d.piece],
+                    op=0,
+                    worker=worker,
+                    **fields,
+                )
+            )
     return rows
 
 

@@ -8,8 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-def folds(ids: Sequence[int], ddr: Sequence[int], level: Sequence[int], free: Sequence[bool], periods: Sequence[int],
-          min_repeats: int, min_saving: int) -> list[tuple[int, int, int]]:  # fmt: skip
+def folds(
+    ids: Sequence[int],
+    ddr: Sequence[int],
+    level: Sequence[int],
+    free: Sequence[bool],
+    periods: Sequence[int],
+    min_repeats: int,
+    min_saving: int,
+) -> list[tuple[int, int, int]]:
     """Return (first row, period, repeats) of every fold, in the order in which they are found."""
     free, found = list(free), []
     for period in periods:

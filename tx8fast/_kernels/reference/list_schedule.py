@@ -13,10 +13,19 @@ LOOK = 16  # rows per engine that are looked at for the next one
 AHEAD = 3  # steps of the core behind the next one whose waits rows do not make longer
 
 
-def list_order(engine: Sequence[int], issue: Sequence[int], cycles: Sequence[int], before: Sequence[Sequence[int]],
-               depth: Sequence[int], own: Sequence[int] | None = None, home: Sequence[int] | None = None,
-               held: Sequence[int] | None = None, wait_cycles: int = 0, rank: Sequence[int] | None = None,
-               drains: bool = False) -> tuple[list[int], list[int]]:  # fmt: skip
+def list_order(
+    engine: Sequence[int],
+    issue: Sequence[int],
+    cycles: Sequence[int],
+    before: Sequence[Sequence[int]],
+    depth: Sequence[int],
+    own: Sequence[int] | None = None,
+    home: Sequence[int] | None = None,
+    held: Sequence[int] | None = None,
+    wait_cycles: int = 0,
+    rank: Sequence[int] | None = None,
+    drains: bool = False,
+) -> tuple[list[int], list[int]]:
     """Return order and windows; arguments as in the facade, `before` as lists, own, home and held of its `Windows`."""
     n = len(engine)
     rank = range(n) if rank is None else rank
@@ -146,8 +155,9 @@ def list_order(engine: Sequence[int], issue: Sequence[int], cycles: Sequence[int
     return order, worker
 
 
-def improved(engine: list[int], issue: list[int], cycles: list[int], before: list[list[int]], first: list[int], depth: list[int]
-             ) -> list[int]:  # fmt: skip
+def improved(
+    engine: list[int], issue: list[int], cycles: list[int], before: list[list[int]], first: list[int], depth: list[int]
+) -> list[int]:
     """See the kernel."""
     n, none = len(engine), [0] * len(engine)
     follows = [sorted(n - 1 - i for i in range(n) if n - 1 - j in before[i]) for j in range(n)]

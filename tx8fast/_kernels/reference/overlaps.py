@@ -43,9 +43,13 @@ def overlapping(
 
 
 def stretched(
-    start: Sequence[int], lane: Sequence[int], work: Sequence[int], knots: Sequence[int], state: Sequence[int],
+    start: Sequence[int],
+    lane: Sequence[int],
+    work: Sequence[int],
+    knots: Sequence[int],
+    state: Sequence[int],
     speed: Sequence[Sequence[float]],
-) -> list[int]:  # fmt: skip
+) -> list[int]:
     """Return the cycles of rows; see `_kernels.stretched`."""
     out = []
     for s, k, n in zip(start, lane, work, strict=True):

@@ -208,16 +208,24 @@ class Search:
 
 def search(
     ptr, section, nptr, neighbour, mptr, member, size, align, fixed, by_first, rank, rule, capacity, budget
-) -> tuple[int, int, list[int]]:  # fmt: skip
+) -> tuple[int, int, list[int]]:
     """Return (status, nodes visited, offsets); arguments as the kernel's, without what runs share."""
 
     def rows(ptr, values):
         return [list(values[a:z]) for a, z in itertools.pairwise(ptr)]
 
     run = Search(
-        rows(ptr, section), rows(nptr, neighbour), rows(mptr, member), size, align, fixed, rank,
-        rule, capacity, budget,
-    )  # fmt: skip
+        rows(ptr, section),
+        rows(nptr, neighbour),
+        rows(mptr, member),
+        size,
+        align,
+        fixed,
+        rank,
+        rule,
+        capacity,
+        budget,
+    )
     if any(low > high for low, high in zip(run.low, run.high)):
         return INFEASIBLE, 0, []
     for i in range(len(size)):

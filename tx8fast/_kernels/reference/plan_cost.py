@@ -131,8 +131,10 @@ def plan_cost(t, parts, slices, inner, out_cycles, out_bytes, out_bound):
                 q[int(t.role[f])] *= min(int(slices[c, f]), shard[f])
             mac = q[0] * ceil_div(q[1], 8) * ceil_div(q[2], int(m["lanes"])) * ceil_div(q[3], 8) * m["passes"]
             e = int(t.item[0])
-            mem = max(q[0] * q[1] * q[3] * e * ceil_div(q[2], int(m["lanes"])) / 256.0,
-                      q[0] * q[2] * q[3] * e * ceil_div(q[1], 256) / 128.0)  # fmt: skip
+            mem = max(
+                q[0] * q[1] * q[3] * e * ceil_div(q[2], int(m["lanes"])) / 256.0,
+                q[0] * q[2] * q[3] * e * ceil_div(q[1], 256) / 128.0,
+            )
             ne = iters * (m["ne_startup"] + max(mac, mem))
             if reduce_trips > 1:
                 spm += ceil_div(q[0] * q[1] * q[2] * 4, 256) * 256

@@ -57,8 +57,11 @@ class Steps:
             self.put(j, q)
             if q == to:
                 break
-            going = [(-self.profit(y, to), self.cycles[y], place, y) for place, y in enumerate(self.lists[q])
-                     if to in self.way(y)]  # fmt: skip
+            going = [
+                (-self.profit(y, to), self.cycles[y], place, y)
+                for place, y in enumerate(self.lists[q])
+                if to in self.way(y)
+            ]
             going = [x for x in going if x[0] < 0 or (x[0] == 0 and x[1] < self.cycles[j])]
             if not going:
                 break

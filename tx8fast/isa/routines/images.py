@@ -102,13 +102,41 @@ declare("max_pool", "routine_pool", *_WINDOW, work=_pooled(0, 1))
 declare("avg_pool", "routine_pool", *_WINDOW, whole("count_pad", 0), work=_pooled(1, 1))
 declare("max_pool_indices", "routine_max_pool_indices", *_WINDOW, whole("column_major", 0), work=_pooled(0, 2))
 declare("col2im", "routine_col2im", *_WINDOW, work=_columns)
-declare("grid_sample", "routine_grid_sample", choice("mode", SAMPLE_MODES, "linear"),
-        choice("padding", SAMPLE_PADDINGS, "zeros"), whole("align", 0), work=_sampled)  # fmt: skip
-declare("roi_align", "routine_roi_align", choice("mode", ("avg", "max"), "avg"), whole("half_pixel", 1), whole("ratio", 0),
-        real("scale", 1.0), work=_regions)  # fmt: skip
+declare(
+    "grid_sample",
+    "routine_grid_sample",
+    choice("mode", SAMPLE_MODES, "linear"),
+    choice("padding", SAMPLE_PADDINGS, "zeros"),
+    whole("align", 0),
+    work=_sampled,
+)
+declare(
+    "roi_align",
+    "routine_roi_align",
+    choice("mode", ("avg", "max"), "avg"),
+    whole("half_pixel", 1),
+    whole("ratio", 0),
+    real("scale", 1.0),
+    work=_regions,
+)
 declare("max_roi_pool", "routine_max_roi_pool", real("scale", 1.0), work=_pooled_regions)
-declare("deform_conv", "routine_deform_conv", whole("groups", 1), whole("offset_groups", 1), wholes("stride"),
-        wholes("dilation"), wholes("pad_lo"), work=_deformed)  # fmt: skip
-declare("recurrent", "routine_recurrent", _net_words, real("clip", 0.0), whole("linear_before_reset", 0),
-        whole("input_forget", 0), work=_stepped)  # fmt: skip
+declare(
+    "deform_conv",
+    "routine_deform_conv",
+    whole("groups", 1),
+    whole("offset_groups", 1),
+    wholes("stride"),
+    wholes("dilation"),
+    wholes("pad_lo"),
+    work=_deformed,
+)
+declare(
+    "recurrent",
+    "routine_recurrent",
+    _net_words,
+    real("clip", 0.0),
+    whole("linear_before_reset", 0),
+    whole("input_forget", 0),
+    work=_stepped,
+)
 declare("det", "routine_det", work=_determinant)

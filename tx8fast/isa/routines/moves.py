@@ -143,8 +143,11 @@ def _cached(call: Call) -> Work:
 for _name in ("channel_norm", "load_var", "store_var", "load_const"):
     declare(_name, "routine_copy", work=_same)
 declare("reshape", "routine_reshape", work=_reshaped)
-declare("bitcast", "routine_bitcast", work=lambda call: copied(
-    call.out.shape, call.out.size, call.given(0).strides, call.out.strides))  # fmt: skip
+declare(
+    "bitcast",
+    "routine_bitcast",
+    work=lambda call: copied(call.out.shape, call.out.size, call.given(0).strides, call.out.strides),
+)
 declare("transpose", "routine_transpose", wholes("perm"), work=_transposed)
 declare("broadcast", "routine_broadcast", work=_repeated)
 declare("concat", "routine_concat", axis(0), work=_joined)
@@ -166,8 +169,19 @@ declare(
     "gather_elements", "routine_gather_elements", axis(0), work=lambda call: NUMBER_WORK * call.given(1).n + _each(call)
 )
 declare("gather_nd", "routine_gather_nd", whole("batch_dims", 0), work=_gathered_tuples)
-declare("scatter", "routine_scatter", axis(0), _combine_words, updates=True,
-        work=lambda call: NUMBER_WORK * call.given(1).n + _kept(call) + _combined(call))  # fmt: skip
-declare("scatter_nd", "routine_scatter_nd", _combine_words, updates=True,
-        work=lambda call: _tuples(call, 0)[0] + _kept(call) + _combined(call))  # fmt: skip
+declare(
+    "scatter",
+    "routine_scatter",
+    axis(0),
+    _combine_words,
+    updates=True,
+    work=lambda call: NUMBER_WORK * call.given(1).n + _kept(call) + _combined(call),
+)
+declare(
+    "scatter_nd",
+    "routine_scatter_nd",
+    _combine_words,
+    updates=True,
+    work=lambda call: _tuples(call, 0)[0] + _kept(call) + _combined(call),
+)
 declare("kv_update", "routine_kv_update", axis(-2), updates=True, takes_blocks=True, work=_cached)

@@ -106,8 +106,12 @@ def _gemm(call: Call) -> tuple[list[str], int, dict[str, int], list[dict[str, in
         (b, "nk" if call.attrs.get("trans_b") else "kn"),
     ):
         labels = [*batch[rank - (len(shape) - 2) :], *names]
-        steps.append({label: 0 if label in batch and size == 1 else step
-                      for label, size, step in zip(labels, shape, dense_strides(shape, 1), strict=True)})  # fmt: skip
+        steps.append(
+            {
+                label: 0 if label in batch and size == 1 else step
+                for label, size, step in zip(labels, shape, dense_strides(shape, 1), strict=True)
+            }
+        )
         for label, size in zip(labels, shape, strict=True):
             sizes[label] = max(sizes.get(label, 0), size) if label in batch else sizes[label]
     return [*batch, "m", "n", "k"], rank + 2, sizes, steps

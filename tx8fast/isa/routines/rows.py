@@ -13,10 +13,17 @@ from tx8fast.isa.work import Work
 _ONE, _DIVIDE, _FUNCTION = Work(ops=1), Work(divides=1), Work(functions=1)
 #: reductions: the work of an element, beside its load, and of a row, beside its store
 REDUCTIONS: dict[str, tuple[Work, Work]] = {
-    "add": (_ONE, Work()), "max": (_ONE, Work()), "min": (_ONE, Work()), "mul": (_ONE, Work()), "mean": (_ONE, _DIVIDE),
-    "l1": (_ONE * 2, Work()), "l2": (_ONE * 2, _DIVIDE), "sumsq": (_ONE * 2, Work()), "logsum": (_ONE, _FUNCTION),
+    "add": (_ONE, Work()),
+    "max": (_ONE, Work()),
+    "min": (_ONE, Work()),
+    "mul": (_ONE, Work()),
+    "mean": (_ONE, _DIVIDE),
+    "l1": (_ONE * 2, Work()),
+    "l2": (_ONE * 2, _DIVIDE),
+    "sumsq": (_ONE * 2, Work()),
+    "logsum": (_ONE, _FUNCTION),
     "logsumexp": (_ONE * 3 + _FUNCTION + Work(loads=1), _FUNCTION + _ONE),
-}  # fmt: skip
+}
 
 
 def _reduced(call: Call) -> Work:
@@ -88,15 +95,33 @@ def _turned(call: Call) -> Work:
 
 
 declare("reduce", "routine_reduce", choice("op", tuple(REDUCTIONS), "add"), axes(), work=_reduced)
-declare("arg_reduce", "routine_arg_reduce", choice("op", ("max", "min"), "max"), whole("select_last", 0), axis(0),
-        work=lambda call: Work(loads=1, ops=1) * call.given(0).n + Work(stores=1) * call.out.n)  # fmt: skip
+declare(
+    "arg_reduce",
+    "routine_arg_reduce",
+    choice("op", ("max", "min"), "max"),
+    whole("select_last", 0),
+    axis(0),
+    work=lambda call: Work(loads=1, ops=1) * call.given(0).n + Work(stores=1) * call.out.n,
+)
 declare("topk", "routine_topk", axis(-1), whole("k"), whole("largest", 1), work=_sorted)
 for _name in ("cumsum", "cumprod"):
-    declare(_name, "routine_scan", axis(0 if _name == "cumsum" else -1), whole("exclusive", 0), whole("reverse", 0),
-            work=lambda call: Work(1, 1, 1) * call.out.n)  # fmt: skip
+    declare(
+        _name,
+        "routine_scan",
+        axis(0 if _name == "cumsum" else -1),
+        whole("exclusive", 0),
+        whole("reverse", 0),
+        work=lambda call: Work(1, 1, 1) * call.out.n,
+    )
 declare("layernorm", "routine_norm", _norm_words, real("eps", 1e-5), work=_normed(True))
 declare("rmsnorm", "routine_norm", _norm_words, real("eps", 1e-5), work=_normed(False))
 declare("softmax", "routine_softmax", axis(-1), real("scale", 1.0), whole("log", 0), work=_softmaxed)
 declare("batchnorm_inference", "routine_batchnorm", real("eps", 1e-6), work=_batchnormed)
-declare("rope", "routine_rope", whole("heads", 1), whole("rotary_dim", -1),
-        choice("style", ("half", "interleaved"), "half"), work=_turned)  # fmt: skip
+declare(
+    "rope",
+    "routine_rope",
+    whole("heads", 1),
+    whole("rotary_dim", -1),
+    choice("style", ("half", "interleaved"), "half"),
+    work=_turned,
+)

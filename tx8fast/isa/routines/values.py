@@ -23,9 +23,22 @@ from tx8fast.numerics.formats import INTS, int_limits
 
 #: activations by number, as products, gated units and the routines of their names know them
 ACTIVATIONS = (
-    "none", "relu", "leaky_relu", "gelu", "gelu_tanh", "silu", "hswish", "softplus", "softsign", "mish", "elu", "celu",
-    "thresholded_relu", "sigmoid", "tanh",
-)  # fmt: skip
+    "none",
+    "relu",
+    "leaky_relu",
+    "gelu",
+    "gelu_tanh",
+    "silu",
+    "hswish",
+    "softplus",
+    "softsign",
+    "mish",
+    "elu",
+    "celu",
+    "thresholded_relu",
+    "sigmoid",
+    "tanh",
+)
 _ALIASES = {"": "none", "leaky": "leaky_relu"}
 _ALPHA = {"leaky_relu": 0.01}
 SELU_ALPHA, SELU_GAMMA = 1.67326319217681884765625, 1.05070102214813232421875
@@ -91,24 +104,67 @@ def _limits(call: Call) -> list[int]:
 #: ops, divisions and functions of one element
 _F, _D, _O = Work(functions=1), Work(divides=1), Work(ops=1)
 _FUNCTIONS: dict[str, Work] = {
-    "exp": _F, "log": _F, "rsqrt": _D * 2, "sin": _F, "cos": _F, "tan": _F * 2 + _D, "asin": _F, "acos": _F, "atan": _F,
-    "sinh": _F, "cosh": _F, "asinh": _F, "acosh": _F, "atanh": _F, "tanh": _F, "sigmoid": _F + _D + _O, "erf": _F,
-    "sqrt": _D, "recip": _D,
-}  # fmt: skip
+    "exp": _F,
+    "log": _F,
+    "rsqrt": _D * 2,
+    "sin": _F,
+    "cos": _F,
+    "tan": _F * 2 + _D,
+    "asin": _F,
+    "acos": _F,
+    "atan": _F,
+    "sinh": _F,
+    "cosh": _F,
+    "asinh": _F,
+    "acosh": _F,
+    "atanh": _F,
+    "tanh": _F,
+    "sigmoid": _F + _D + _O,
+    "erf": _F,
+    "sqrt": _D,
+    "recip": _D,
+}
 _EXACT: dict[str, Work] = {
     name: _O for name in ("neg", "abs", "square", "sign", "floor", "ceil", "round", "not", "isnan", "isinf")
 }
 ACT_EACH: dict[str, Work] = {
-    "none": Work(), "relu": _O, "leaky_relu": _O * 2, "gelu": _F + _O * 3, "gelu_tanh": _F + _D + _O * 8,
-    "silu": _F + _D + _O * 2, "hswish": _O * 5, "softplus": _F * 2 + _O * 2, "softsign": _D + _O * 2,
-    "mish": _F * 3 + _O * 3, "elu": _F + _O * 2, "celu": _F + _D + _O * 4, "thresholded_relu": _O,
-    "sigmoid": _F + _D + _O, "tanh": _F,
-}  # fmt: skip
+    "none": Work(),
+    "relu": _O,
+    "leaky_relu": _O * 2,
+    "gelu": _F + _O * 3,
+    "gelu_tanh": _F + _D + _O * 8,
+    "silu": _F + _D + _O * 2,
+    "hswish": _O * 5,
+    "softplus": _F * 2 + _O * 2,
+    "softsign": _D + _O * 2,
+    "mish": _F * 3 + _O * 3,
+    "elu": _F + _O * 2,
+    "celu": _F + _D + _O * 4,
+    "thresholded_relu": _O,
+    "sigmoid": _F + _D + _O,
+    "tanh": _F,
+}
 _BINARY: dict[str, Work] = {
-    "add": _O, "sub": _O, "mul": _O, "div": _D, "mod": _D + _O * 3, "max": _O, "min": _O, "pow": _F * 2 + _O * 2,
-    "and": _O, "or": _O, "xor": _O, "shl": _O * 2, "shr": _O * 2,
-    "eq": _O, "ne": _O, "lt": _O, "le": _O, "gt": _O, "ge": _O,
-}  # fmt: skip
+    "add": _O,
+    "sub": _O,
+    "mul": _O,
+    "div": _D,
+    "mod": _D + _O * 3,
+    "max": _O,
+    "min": _O,
+    "pow": _F * 2 + _O * 2,
+    "and": _O,
+    "or": _O,
+    "xor": _O,
+    "shl": _O * 2,
+    "shr": _O * 2,
+    "eq": _O,
+    "ne": _O,
+    "lt": _O,
+    "le": _O,
+    "gt": _O,
+    "ge": _O,
+}
 
 
 def _with_each(name: str, function: str, *attrs: Encode, each: Work, operands: int = 1) -> None:

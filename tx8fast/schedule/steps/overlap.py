@@ -126,8 +126,14 @@ def hide_transfers(up: Group, down: Group, bank_bytes: int = 0) -> Hidden:
     return Hidden(in_up, _place(down, stores, up.block, at_start, (0, 1), bank_bytes))
 
 
-def _place(host: Group, moves: Sequence[Move], block: Callable[[str], range], steps: Callable[[Move], range],
-           stages: Collection[int], bank: int) -> dict[str, int]:  # fmt: skip
+def _place(
+    host: Group,
+    moves: Sequence[Move],
+    block: Callable[[str], range],
+    steps: Callable[[Move], range],
+    stages: Collection[int],
+    bank: int,
+) -> dict[str, int]:
     """Give each transfer a step of `host`; only stages that run at the border use up its slack."""
     chosen: dict[str, int] = {}
     slack: dict[str, list[int]] = {}

@@ -272,10 +272,22 @@ def _solve(model: _Model, options: Options, without: int = -1) -> Chosen | None:
     )
     solver = highs.solver({"mip_rel_gap": options.gap, "mip_abs_gap": 1e-6, "time_limit": options.seconds})
     solver.passModel(
-        n_choice + n_steps, len(rows), len(index), int(highspy.MatrixFormat.kRowwise), int(highspy.ObjSense.kMinimize), 0.0,
-        cost, lower, upper, np.array([lo for _, lo, _ in rows]), np.array([hi for _, _, hi in rows]), begin, index, entries,
+        n_choice + n_steps,
+        len(rows),
+        len(index),
+        int(highspy.MatrixFormat.kRowwise),
+        int(highspy.ObjSense.kMinimize),
+        0.0,
+        cost,
+        lower,
+        upper,
+        np.array([lo for _, lo, _ in rows]),
+        np.array([hi for _, _, hi in rows]),
+        begin,
+        index,
+        entries,
         kinds,
-    )  # fmt: skip
+    )
     known = np.zeros(n_choice)
     known[model.start] = 1.0
     solver.setSolution(n_choice, np.arange(n_choice, dtype=np.int32), known)
