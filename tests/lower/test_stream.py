@@ -12,7 +12,7 @@ from lower.test_cnn import blocked, bottleneck, grouped
 from support.cnn_models import CnnBuilder, resnet50
 from support.one_op import MACHINES, Arg, Case, build, compare, with_plan
 
-from tx8fast import api
+from tx8fast import api, isa
 from tx8fast.api import CompiledProgram
 from tx8fast.errors import InfeasibleError
 from tx8fast.lower import NotLowerable, rounds
@@ -206,6 +206,24 @@ def test_two_images_need_rounds_between_their_weights() -> None:
 def test_tiles_without_an_image_wait(dtype, images) -> None:
     case, low = streamed(bottleneck(dtype, images, (8, 8), 64, 8, 1, "test_2x2"))
     assert low.tiles == images
+    agrees(case, 1)
+
+
+@pytest.mark.parametrize("machine", ["port", "test_2x2"])
+@pytest.mark.parametrize("images", [1, 2, 3, 5])
+def test_weights_go_to_tiles_that_have_an_image_for_them(machine, images) -> None:
+    """Tiles that only load send their parts, and get none; nor does the last tile in the round of an image that it has not."""
+    case, low = streamed(bottleneck("bf16", images, (8, 8), 64, 136, 1, machine), spare=0.3 if images > 4 else 1.0)
+    assert case.segment.arguments and low.loaders > 1 and low.images_per_tile == -(-images // 4)
+    opcodes = {name: isa.INSTRUCTIONS[name].OPCODE for name in ("send", "recv")}
+    codes = case.segment.codes
+    to = [int(m) for c in codes for m in c["p"][c["opcode"] == opcodes["send"]][:, 1]]
+    last = images - (low.images_per_tile - 1) * low.tiles  # tiles with as many images as any
+    assert to and all(0 < m < 1 << low.tiles for m in to)
+    assert low.images_per_tile == 1 or any(m < 1 << last for m in to)
+    assert [bool((c["opcode"] == opcodes["recv"]).any()) for c in codes[: low.loaders]] == [
+        k < low.tiles for k in range(low.loaders)
+    ]
     agrees(case, 1)
 
 

@@ -37,8 +37,8 @@ def meet(masks: Iterable[int]) -> list[tuple]:
 
 
 def send(staging: int, target: int, size_bytes: int, mask: int, fill: int) -> list[tuple]:
-    """Return the row that passes a part on, from `staging` to `target` of all tiles in `mask`; none of an empty part."""
-    if not size_bytes:
+    """Return the row that passes a part on, from `staging` to `target` of all tiles in `mask`; none of an empty part or to nobody."""
+    if not (size_bytes and mask):
         return []
     return [isa.make("send", src=staging, dst=target, bytes=size_bytes, mask=mask, monitor=fill % 2)]
 

@@ -25,13 +25,13 @@ from tx8fast.tile.transfers import dma_rows
 @dataclass(frozen=True)
 class _Own:
     """Rows that differ from tile to tile: a tile loads its parts of `fills`, sends them, or waits for the others' parts. window:
-    that of the round that reads them; used: whether this tile does."""
+    that of the round that reads them; readers: the tiles that do, as a mask."""
 
     kind: str
     fills: tuple[Fill, ...]
     monitor: int = 0
     window: int = LOADS
-    used: bool = True
+    readers: int = 0
 
 
 class StreamCode:
@@ -182,25 +182,28 @@ class StreamCode:
         a, b = self._share(fill, rank)
         dst = self.base + self.low.at["fill", fill.key] + a
         src = self.base + self.low.at["part", fill.key]
-        if not self.copies or a == b:
-            return isa.rows(multicast.send(src, dst, b - a, self.mask, own.monitor))
-        sent = isa.rows(multicast.send(src, dst, b - a, self.mask & ~(1 << rank), own.monitor))
-        if not own.used:
+        here = own.readers & 1 << rank
+        copies = self.copies and here and a < b
+        sent = isa.rows(multicast.send(src, dst, b - a, own.readers & ~here if copies else own.readers, own.monitor))
+        if not copies:
             return sent
         copied = _through(isa.rows([multicast.copy(src, dst, b - a)]), own.window)
         return np.concatenate([sent.view(np.uint8), copied.view(np.uint8)]).view(isa.RECORD)
 
     def _receive(self, own: _Own, rank: int) -> np.ndarray:
+        if not own.readers >> rank & 1:
+            return isa.rows([])
         here = [self._share(f, rank) for f in own.fills] if self.copies else []
         size = sum(f.size_bytes for f in own.fills) - sum(b - a for a, b in here)
         return isa.rows([multicast.receive(own.monitor, size)])
 
     def _exchange(self, g: int, meet: bool) -> None:
-        """Send the tile's parts of round g's weights to all and wait for all parts."""
+        """Send the tile's parts of round g's weights to all that have such an image, and wait for all parts if it is one of these."""
         (image, _, window), shared = self._at(g), self.rounds[g % len(self.rounds)].shared
-        used = image < self.own  # a tile without such an image passes its parts on and keeps none
         if not shared:
             return
+        each = self.low.images_per_tile
+        readers = (1 << -(-(self.low.images - image) // each)) - 1  # others pass their parts on and keep none
         monitor = len(self.exchanges) % 2
         n = len(shared)
         sizes = tuple([f.size_bytes for f in shared])
@@ -208,12 +211,12 @@ class StreamCode:
         if meet:
             self.out.append(isa.rows(multicast.meet([self.mask])))
         for fill in shared:
-            self.out.append(_Own("send", (fill,), monitor, window, used))
-            if self.copies and used:
+            self.out.append(_Own("send", (fill,), monitor, window, readers))
+            if self.copies and image < self.own:
                 src, dst = (self.base + self.low.at[name, fill.key] for name in ("part", "fill"))
                 self.pending[window].append(_facts(isa.rows([multicast.copy(src, dst, self.low.part_of(fill))])))
                 self.pending[window][-1][2][0, 0, 1] = dst + fill.size_bytes  # wherever the tile's part is
-        self.out.append(_Own("receive", tuple(shared), monitor))
+        self.out.append(_Own("receive", tuple(shared), monitor, window, readers))
 
     # -- rows ---------------------------------------------------------------------------------------------------
 
