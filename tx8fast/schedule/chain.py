@@ -49,6 +49,7 @@ def build_chain(p: Planned, machine: Machine, step: Step, meet: bool, order: str
     codes, tile_code = _in_turn(made, list(between.values()), step.barrier)
     if step.barrier:
         codes, tile_code = idle_tiles_wait(codes, tile_code)
+    cycles = segment_cycles(p.plan, machine, step.barrier) - sum([m.order.saved_cycles for m in made])
     facts = [nest_facts(n.tiling) | own for n, own in zip(p.nests, [f for m in made for f in m.facts()], strict=True)]
     info = {
         "op": record.kind,
@@ -72,7 +73,7 @@ def build_chain(p: Planned, machine: Machine, step: Step, meet: bool, order: str
         [],
         step.barrier,
         max(n.buffers.peak for n in nests),
-        segment_cycles(p.plan, machine, step.barrier),
+        cycles,
         info,
         buffers=_table(nests, arguments),
     )

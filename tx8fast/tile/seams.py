@@ -1,6 +1,6 @@
 """One order for the nests of one launch: what a nest needs first comes while the one before works on its last slices.
 
-May import: machine, _kernels, tile.*. Must not: choose plans, know ops or addresses.
+May import: isa, machine, _kernels, tile.*. Must not: choose plans, know ops or addresses.
 
 Every nest has the order that is best for it alone. All nests together are list-scheduled by the same ranks, so that nothing changes but
 where rows of a nest can go before the one before it is over. Where that gains little, the nests stay one behind the other.
@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tx8fast import isa
 from tx8fast._kernels import ENGINES
 from tx8fast.machine import Machine
 from tx8fast.tile.joined import TileCode
@@ -26,6 +27,7 @@ class LaunchOrder:
         self.machine, self.orders, self.share = machine, orders, share
         #: that of the first code: whether nests stay one behind the other, and else if waits drain windows, as of a `Way`
         self.way: tuple[bool, bool] | None = None
+        self.saved_cycles = 0  # by the first code, beside nests that each end with a wait
         self.aliased: np.ndarray | None = None  # as of a `TileOrder`
 
     def of(self, tile: TileCode, nests: Sequence[TileCode], numbers: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
@@ -50,7 +52,17 @@ class LaunchOrder:
         cycles = [measured(nodes.costs, at, self.share, order.port, worker).cycles for at, worker in timed]
         best = better(cycles)
         self.way = best == 0, drains[max(0, best - 1)]
+        self.saved_cycles = (cycles[0] if tile.multicasts else self._waiting(nests, alone)) - cycles[best]
         return order.written(code, *found[best])
+
+    def _waiting(self, nests: Sequence[TileCode], alone: Sequence[Found]) -> int:
+        """Return the cycles of nests without multicasts, between which a tile waits for its engines."""
+        port, wait = self.orders[0].port, isa.sequence_cycles(self.machine, isa.make("wait"))
+        own = [
+            measured(nest.code.columns.of(nest.code.at), found.at, self.share, port, found.worker).cycles
+            for nest, found in zip(nests, alone, strict=True)
+        ]
+        return sum(own) + wait * (len(own) - 1)
 
     def _apart(
         self, tile: TileCode, nests: Sequence[TileCode], alone: Sequence[Found]
