@@ -118,8 +118,7 @@ def _same(nests: Sequence[NestTiles], slot_arg: np.ndarray) -> np.ndarray:
     """Return `LaunchCode.same`: of what one nest stores and another one loads, or stores again."""
     moved = np.concatenate([n.moved for n in nests])
     stored = np.concatenate([n.stored for n in nests])
-    written = np.unique(slot_arg[moved & stored])
-    return np.where(moved & np.isin(slot_arg, written), slot_arg, ALONE)
+    return np.where(moved & np.isin(slot_arg, slot_arg[moved & stored]), slot_arg, ALONE)
 
 
 def _table(nests: Sequence[NestTiles], arguments: Sequence[Sequence[int]]) -> np.ndarray:

@@ -188,7 +188,7 @@ def _apart(same: np.ndarray, aliased: np.ndarray | None) -> tuple[int, ...]:
     if aliased is None:
         return ()
     out: list[int] = []
-    for tensor in np.unique(same[same != ALONE]):
+    for tensor in isa.distinct(same[same != ALONE]):
         at = aliased[same == tensor]
         out += (at - at.max()).tolist()
     return tuple(out)

@@ -8,8 +8,9 @@ and more, so slices of the second nest that are those of the first one, or sever
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -27,6 +28,7 @@ from tx8fast.tile.tiling import Tiling
 if TYPE_CHECKING:
     from tx8fast.search.memory import Memory
 
+T = TypeVar("T")
 Pairs = tuple[tuple[int, int], ...]
 GRIDS = 3  # ways in which the group that leaves its results is cut over tiles
 FORMS = 6  # plans of the next group that are looked at
@@ -52,7 +54,7 @@ def sending(memory: Memory, a: Nest, kas: Sequence[int]) -> list[Tiling]:
     found: list[Tiling] = []
     for low in memory.lowerings(a):
         own = [a.how] if low is a.how.low else []
-        for how in (*own, *_first(memory, low)):
+        for how in (*own, *_again(memory.firsts, id(low), lambda low=low: _first(memory, low))):
             for k in kas:
                 how = leave(how, k)
             if len(found) == GRIDS or not memory.look():
@@ -71,26 +73,44 @@ def received(memory: Memory, first: Tiling, pairs: Pairs, b: Nest, leaves: Seque
     leaves in turn."""
     kbs = tuple(sorted(kb for _, kb in pairs))
     found: list[tuple[int, Tiling]] = []
-    seen: set[tuple] = set()
+    looked = 0
     for low in memory.lowerings(b):
-        for how in (*([b.how] if low is b.how.low else []), *_first(memory, low)):
-            form = low.variant, how.plan.parts, how.plan.slices
-            if len(seen) == FORMS or not memory.look():
+        key = id(low), low is b.how.low and b.how, kbs, leaves
+        plans = _again(memory.firsts, key, lambda low=low: _receiving(memory, low, b, kbs, leaves))
+        for how in plans if looked < FORMS else ():
+            if not memory.look():
                 break
-            if form in seen or {*how.plan.kept} & {*kbs} or not all(map(how.once, kbs)):
-                continue
-            how = how.but(delivered=kbs, gathered=(), kept=(*how.plan.kept, *leaves))
-            how = how.but(shared=sharers(how))
-            if not fits_whole(how) or not _stays(how, leaves):
-                continue
-            seen.add(form)
-            took = memory.delivery(first, how, pairs)
-            if took >= 0:
-                found.append((took, how))
+            if how is not None:
+                looked += 1
+                took = memory.delivery(first, how, pairs)
+                if took >= 0:
+                    found.append((took, how))
+                if looked == FORMS:
+                    break
     found.sort(key=lambda t: t[0])
     best = [(took, memory.tiling(how.low, how.plan)) for took, how in found[:TRIES]]
     held = frozenset((*kbs, *leaves))
     return min(best, key=lambda t: t[0] + memory.cycles(t[1], held), default=(0, None))[1]
+
+
+def _receiving(
+    memory: Memory, low: Lowering, b: Nest, kbs: tuple[int, ...], leaves: Sequence[int]
+) -> Iterator[Tiling | None]:
+    """Yield a lowering's first plans with operands delivered, None for those that cannot have it so or are cut as one before."""
+    seen: set[tuple] = set()
+    for how in (
+        *([b.how] if low is b.how.low else []),
+        *_again(memory.firsts, id(low), lambda low=low: _first(memory, low)),
+    ):
+        form = how.plan.parts, how.plan.slices
+        made: Tiling | None = None
+        if form not in seen and not {*how.plan.kept} & {*kbs} and all(map(how.once, kbs)):
+            how = how.but(delivered=kbs, gathered=(), kept=(*how.plan.kept, *leaves))
+            how = how.but(shared=sharers(how))
+            if fits_whole(how) and _stays(how, leaves):
+                seen.add(form)
+                made = how
+        yield made
 
 
 def delivery_cycles(memory: Memory, a: Tiling, b: Tiling, pairs: Pairs) -> int:
@@ -127,6 +147,12 @@ def _pieces(memory: Memory, how: Tiling, k: int) -> np.ndarray | None:
     if key not in memory.pieces:
         memory.pieces[key] = deliveries.pieces(how, k)
     return memory.pieces[key]
+
+
+def _again(known: dict[Any, Iterator], key: Any, make: Callable[[], Iterator[T]]) -> Iterator[T]:
+    """Return an iterator from its beginning whose items are made once."""
+    known[key], own = itertools.tee(known[key] if key in known else make())
+    return own
 
 
 def _first(memory: Memory, low: Lowering) -> Iterator[Tiling]:

@@ -50,6 +50,7 @@ class Memory:
         self.fits: dict[tuple, Tiling | None] = {}
         self.options: dict[Record, list[Lowering]] = {}
         self.pieces: dict[tuple, np.ndarray | None] = {}
+        self.firsts: dict[Any, Iterator[Any]] = {}  # plans by lowering, also those that have operands delivered
         self.deliveries: dict[tuple, int] = {}
         self.left: dict[tuple, list[Tiling]] = {}
         self.pairs: dict[tuple, Tiling | None] = {}

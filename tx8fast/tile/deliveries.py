@@ -41,7 +41,6 @@ class Message(NamedTuple):
     mask: int
 
 
-LoopSteps = tuple[tuple[int, ...], tuple[int, ...], int]
 Deliveries = tuple[tuple[Message, ...], ...]  # by the tile that sends
 
 
@@ -59,9 +58,12 @@ def sent(ways: Sequence[tuple[np.ndarray | None, np.ndarray | None, int, int]], 
     for have, want, source, target in ways:
         if (moved := _moved(have, want)) is None or len(moved) > MOST_RUNS * n_tiles:
             return None
-        for sender, found in _messages(moved).items():
-            out[sender] += [Message(source + m.source, target + m.target, m.size_bytes, m.mask) for m in found]
-    return tuple(map(tuple, out)) if max(map(len, out)) <= MOST_MESSAGES else None
+        senders, found = _messages(moved)
+        if max(map(int.__add__, map(len, out), np.bincount(senders, minlength=n_tiles).tolist())) > MOST_MESSAGES:
+            return None
+        for sender, (begin, to, size, mask) in zip(senders.tolist(), found.tolist(), strict=True):
+            out[sender].append(Message(source + begin, target + to, size, mask))
+    return tuple(map(tuple, out))
 
 
 def pieces(how: Tiling, k: int) -> np.ndarray | None:
@@ -75,34 +77,40 @@ def pieces(how: Tiling, k: int) -> np.ndarray | None:
         made = how
     if math.prod(made.trips) > MOST_STEPS:
         return None
-    out: list[tuple[int, int, int, int]] = []
-    forms: dict[tuple, list[tuple[int, int, int, int]]] = {}
-    nests: dict[tuple, list[LoopSteps]] = {}  # slices of tiles alike, from where their ranges begin
+    # tiles of equal code have equal runs but for where their ranges begin in DDR
+    known: dict[tuple, np.ndarray] = {}
+    out = [np.empty((0, 4), np.int64)]
     for tile, r in enumerate(how.ranges):
         if r.idle:
             continue
-        step, key = pitch(how, k, r), code_key(low, r)
-        if key not in nests:
-            nests[key] = _filled(made, k, r)
-        for lo, hi, copy in nests[key]:
-            lo, hi = (tuple([x + y for x, y in zip(r.lo, at, strict=True)]) for at in (lo, hi))
-            box = access.box(lo, hi)
-            base = [access.origin(box, piece) for piece in range(PIECES)]
-            form = access.form(lo, hi), channel_form(access.spec, access.strides, *box[-1]), low.positional and (lo, hi)
-            if form not in forms:
-                found = access.transfers(lo, hi)
-                own = [(piece, runs([d for d in found if d.piece == piece])) for piece in range(PIECES)]
-                forms[form] = [(piece, ddr - base[piece], spm, n) for piece, moved in own for ddr, spm, n in moved]
-            out += [(base[piece] + ddr, tile, copy * step + spm, n) for piece, ddr, spm, n in forms[form]]
+        box, key = access.box(r.lo, r.hi), code_key(low, r)
+        base = np.array([access.origin(box, piece) for piece in range(PIECES)], np.int64)
+        if key not in known:
+            known[key] = _runs(made, k, r, pitch(how, k, r), base.tolist())
+        piece, ddr, spm, size = known[key].T
+        out.append(np.stack([base[piece] + ddr, np.full(len(ddr), tile), spm, size], axis=1))
+    return np.concatenate(out)
+
+
+def _runs(how: Tiling, k: int, r: TileRange, step: int, base: Sequence[int]) -> np.ndarray:
+    """Return (n, 4): of every run of every slice of an access on a tile, each slice once, its piece of the tensor, DDR byte behind where
+    that of the tile's range begins, byte behind the first buffer, and bytes. step: from one buffer to the next one."""
+    access, low, read = how.accesses[k], how.low, k < len(how.low.reads)
+    out: list[tuple[int, int, int, int]] = []
+    forms: dict[tuple, list[tuple[int, int, int, int]]] = {}
+    for s in loop_steps(how, r.lo, r.hi):
+        if not (k in s.new if read else s.last):
+            continue
+        box = access.box(s.lo, s.hi)
+        begin = [access.origin(box, piece) for piece in range(PIECES)]
+        form = access.form(s.lo, s.hi), channel_form(access.spec, access.strides, *box[-1]), low.positional and s[:2]
+        if form not in forms:
+            found = access.transfers(s.lo, s.hi)
+            own = [(piece, runs([d for d in found if d.piece == piece])) for piece in range(PIECES)]
+            forms[form] = [(piece, ddr - begin[piece], spm, n) for piece, moved in own for ddr, spm, n in moved]
+        at = s.copy[k] * step
+        out += [(piece, begin[piece] - base[piece] + ddr, at + spm, n) for piece, ddr, spm, n in forms[form]]
     return np.array(out, np.int64).reshape(-1, 4)
-
-
-def _filled(how: Tiling, k: int, r: TileRange) -> list[LoopSteps]:
-    """Return the slices of an access on a tile, each once, from where its range begins, with the buffer copies that hold them."""
-    read = k < len(how.low.reads)
-    behind = lambda at: tuple([x - y for x, y in zip(at, r.lo, strict=True)])  # noqa: E731
-    steps = [s for s in loop_steps(how, r.lo, r.hi) if (k in s.new if read else s.last)]
-    return [(behind(s.lo), behind(s.hi), s.copy[k]) for s in steps]
 
 
 def pitch(how: Tiling, k: int, r: TileRange) -> int:
@@ -131,24 +139,23 @@ def _moved(have: np.ndarray | None, want: np.ndarray | None) -> np.ndarray | Non
     )
 
 
-def _messages(moved: np.ndarray) -> dict[int, list[Message]]:
-    """Return the messages of every tile that sends: of runs that go on in both scratchpads one, to all tiles that want the same bytes in
-    the same place."""
+def _messages(moved: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the tiles that send and (n, 4) what a `Message` says: of runs that go on in both scratchpads one, to all tiles that want the
+    same bytes in the same place."""
     moved = moved[np.lexsort((moved[:, 3], moved[:, 1], moved[:, 0]))]
     ends = moved[:, 2:4] + moved[:, 4:]
     new = np.ones(len(moved), bool)
     new[1:] = (moved[1:, :2] != moved[:-1, :2]).any(axis=1) | (moved[1:, 2:4] != ends[:-1]).any(axis=1)
     at = np.flatnonzero(new)
-    masks: dict[tuple[int, int, int, int], int] = {}
-    for (sender, to, source, target, _), n in zip(
-        moved[at].tolist(), np.add.reduceat(moved[:, 4], at).tolist(), strict=True
-    ):
-        key = sender, source, target, n
-        masks[key] = masks.get(key, 0) | 1 << to
-    out: dict[int, list[Message]] = {}
-    for (sender, source, target, n), mask in masks.items():
-        out.setdefault(sender, []).append(Message(source, target, n, mask))
-    return out
+    sender, to, source, target, _ = moved[at].T
+    size = np.add.reduceat(moved[:, 4], at)
+    alike = np.lexsort((size, target, source, sender))
+    same = np.stack([sender, source, target, size], axis=1)[alike]
+    begin = np.flatnonzero(np.append(True, (same[1:] != same[:-1]).any(axis=1)))
+    masks = np.bitwise_or.reduceat(np.int64(1) << to[alike], begin)
+    turn = np.argsort(alike[begin])
+    found = same[begin[turn]]
+    return found[:, 0], np.concatenate([found[:, 1:], masks[turn, None]], axis=1)
 
 
 def rows(made: Deliveries, tile: int, mask: int) -> list[tuple]:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tx8fast import isa
 from tx8fast.records import dataclass
 from tx8fast.tile.blocks import Code, Columns
 from tx8fast.tile.nodes import Border, Multicast
@@ -34,7 +35,7 @@ class TileCode:
     def tail(self) -> list[Span]:
         """Return the bytes of the scratchpad that the rows behind the last multicast touch, or of the last step if there is none."""
         number = self.fill if self.multicasts else self.step
-        at = np.unique(self.code.at[number >= number.max(initial=0) - 1])
+        at = isa.distinct(self.code.at[number >= number.max(initial=0) - 1])
         columns = self.code.columns
         spans = np.concatenate([columns.read[at].reshape(-1, 2), columns.write[at].reshape(-1, 2)])
         sent = [span for m in self.multicasts[-2:] for span in (*m.read, *m.write)]

@@ -236,6 +236,11 @@ class Nodes:
             issue, cycles = self.issue + self.landing, np.where(self.row >= 0, cycles, 0)
         return Ranked(rank, stay, issue, cycles, before)
 
+    def form(self, rate: float) -> tuple[bytes, ...]:
+        """Return what orders of the nodes depend on. rate: bytes per cycle of a transfer."""
+        own = (self.row, self.kind, self.issue, self.landing, self.window, self.home, self.fill, self.first, self.size)
+        return tuple([column.tobytes() for column in (*own, *self.before, self.costs.took(rate))])
+
     def ordered(self, rate: float, way: Way) -> tuple[np.ndarray, np.ndarray]:
         """Return the places of rows in the order of list scheduling, and the window of each."""
         return self.listed(self.ranked(rate, way), way.drains)

@@ -177,6 +177,7 @@ class TileOrder:
         self.made: list[Ordered] = []
         self.known: dict[tuple[bytes, ...], tuple[np.ndarray, Ordered]] = {}  # what an order depends on -> it
         self.way: Way | None = None  # of codes with multicasts
+        self.listed: dict[tuple[bytes, ...], tuple[Ranked, tuple[np.ndarray, np.ndarray]]] = {}  # of them, by form
 
     def of(self, code: Code, step: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return rows, none of which waits for anything, in the wanted order, and their forms (`Code.forms`). step (n,): of the loop
@@ -216,9 +217,13 @@ class TileOrder:
         code = tile.code
         costs = code.columns.of(code.at)
         nodes = Nodes(self.machine, costs, self.touched(code, costs), tile.multicasts, tile.fill)
+        form = nodes.form(self.rate)
         if self.way is not None:
-            ranked = nodes.ranked(self.rate, self.way)
-            return Found(*nodes.listed(ranked, self.way.drains), nodes, ranked, self.way.drains)
+            if form not in self.listed:
+                ranked = nodes.ranked(self.rate, self.way)
+                self.listed[form] = ranked, nodes.listed(ranked, self.way.drains)
+            ranked, order = self.listed[form]
+            return Found(*order, nodes, ranked, self.way.drains)
         ways = COMPARED if self.wanted == "best" else [way for way in WAYS if way.policy == self.wanted]
         ways = ways[: None if len(code.at) <= MAX_ROWS else 1]
         ranked = [nodes.ranked(self.rate, way) for way in ways]
@@ -232,6 +237,7 @@ class TileOrder:
             took[way.policy] = min(n, took.get(way.policy, n))
         least = least_cycles(nodes.costs.of(timed[best][0]), self.rate, self.share)
         self.made.append(Ordered(self.way.policy, took, least))
+        self.listed[form] = ranked[best], found[best]
         return Found(*found[best], nodes, ranked[best], self.way.drains)
 
     def touched(self, code: Code, costs: Columns) -> Touched:

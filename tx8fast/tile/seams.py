@@ -35,12 +35,13 @@ class LaunchOrder:
         numbers: of the nests."""
         alone = [self.orders[i].of_tile(nest) for i, nest in zip(numbers, nests, strict=True)]
         order = self.orders[numbers[0]]
-        code, costs = tile.code, tile.code.columns.of(tile.code.at)
+        code = tile.code
         apart = self._apart(tile, nests, alone)
         drains = sorted({f.drains for f in alone if f.nodes is not None}) or [False]
         movable = order.wanted != "nest" and len(code.at) <= MAX_ROWS and all(map(_movable, nests))
         if not movable or self.way is not None and self.way[0]:
             return order.written(code, *apart)
+        costs = code.columns.of(code.at)
         held, order.aliased = order.aliased, self.aliased
         nodes = Nodes(self.machine, costs, order.touched(code, costs), tile.multicasts, tile.fill, tile.borders)
         order.aliased = held
