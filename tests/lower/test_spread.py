@@ -117,6 +117,14 @@ def test_channels_turn_so_that_all_tiles_load() -> None:
     ]
 
 
+def test_a_single_row_shares_nothing() -> None:
+    """Results of one row are one tile's: its weights are nobody else's, and it has nobody to send them to."""
+    case, low = spread(bottleneck("f32", 1, (2, 6), 100, 8, 2, "port"))
+    alone = [p for p, (i, _, _) in enumerate(low.parts) if low.by_rows[i] and sum(map(bool, low.owns[p])) == 1]
+    assert alone and not any(low.shares(f) for p in alone for f in low.fills[p])
+    agrees(case, 0)
+
+
 @pytest.mark.parametrize("images", [3, 4, 7])
 def test_many_images_have_a_tile_each(images) -> None:
     with pytest.raises(NotLowerable, match="half of these or more"):

@@ -154,10 +154,9 @@ class SpreadStream(SpreadParts):
         return [c for d in found for c in clip(d, a, b)]
 
     def shares(self, fill: Fill) -> bool:
-        """True for weights of which tiles that need the same ones load a part each."""
-        i = self.parts[fill.key[0]][0]
-        several = self.at_once > 1 or self.by_rows[i]
-        return several and self.stages[i].planes < 0 and self.sharable(fill.size_bytes)
+        """True for weights of which tiles that need the same ones, if there are several, load a part each."""
+        several = self.rank(fill, 0, 0)[1] > 1
+        return several and self.stages[self.parts[fill.key[0]][0]].planes < 0 and self.sharable(fill.size_bytes)
 
     def rank(self, fill: Fill, m: int, k: int) -> tuple[int, int]:
         """Return which of how many tiles with the same weights the k-th one of the m-th image is."""
