@@ -122,18 +122,23 @@ class LaunchCode:
             if not any(found):
                 continue
             aliased = self._aliased(t)
-            form = (*[f and f[0] for f in found], _apart(self.same, aliased))
+            form = self._form(found, aliased)
             shares = [f[1] if f else () for f in found]
-            key = (form, *shares)
-            if key not in known:
-                known[key] = len(self.codes)
+            if (form, *shares) not in known:
                 code = self._fitted(t, *first[form], shares, found) if form in first else None
                 if code is None:
                     code = self._made(t, found, aliased)
+                    form = self._form(found, aliased)
                     first.setdefault(form, (code, shares))
+                known[form, *shares] = len(self.codes)
                 self.codes.append(code)
-            self.tile_code[t] = known[key]
+            self.tile_code[t] = known[form, *shares]
         self.codes = [named(code, names) for code in self.codes]
+
+    def _form(self, found: list, aliased: np.ndarray | None) -> tuple:
+        """Return what tiles have in common whose codes have one order. found: as of `_made`."""
+        # where nests stay one behind the other, no order looks at what they share in DDR
+        return (*[f and f[0] for f in found], () if self.order.apart else _apart(self.same, aliased))
 
     def _aliased(self, t: int) -> np.ndarray | None:
         """Return where the bytes of the DDR slots begin whose tensors lie in one place, -1 for all others."""

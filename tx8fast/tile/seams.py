@@ -30,6 +30,11 @@ class LaunchOrder:
         self.saved_cycles = 0  # by the first code, beside nests that each end with a wait
         self.aliased: np.ndarray | None = None  # as of a `TileOrder`
 
+    @property
+    def apart(self) -> bool:
+        """True if it is known that the nests stay one behind the other."""
+        return self.way is not None and self.way[0]
+
     def of(self, tile: TileCode, nests: Sequence[TileCode], numbers: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
         """Return the rows of several nests in the order that they have together, and their forms. tile: all of them as one code;
         numbers: of the nests."""
@@ -39,7 +44,7 @@ class LaunchOrder:
         apart = self._apart(tile, nests, alone)
         drains = sorted({f.drains for f in alone if f.nodes is not None}) or [False]
         movable = order.wanted != "nest" and len(code.at) <= MAX_ROWS and all(map(_movable, nests))
-        if not movable or self.way is not None and self.way[0]:
+        if not movable or self.apart:
             return order.written(code, *apart)
         costs = code.columns.of(code.at)
         held, order.aliased = order.aliased, self.aliased
