@@ -59,8 +59,9 @@ def common(a: Nest, b: Nest) -> tuple[tuple[int, int], ...]:
 
 
 def may_chain(low: Lowering, step: Step) -> bool:
-    """True for what runs on engines, needs in DDR nothing but what it loads, and has a result per write access."""
-    return low.chains and len(low.writes) == len(step.outputs)
+    """True for what runs on engines, needs in DDR nothing but what it loads, writes over nothing there, and has a result per write
+    access."""
+    return low.chains and len(low.writes) == len(step.outputs) and step.in_place < 0
 
 
 def is_local(a: Tiling, b: Tiling, pairs: Sequence[tuple[int, int]]) -> bool:
