@@ -174,7 +174,7 @@ class Nodes:
         after = np.repeat(np.arange(n), np.diff(ptr))
         waiting = self.waiting
         pairs = [np.stack([waiting, self.meeting]), np.stack([self.receiving[:-1], waiting[1:]])]
-        pairs += self._over_borders() + self._written(write[:n_plain], at, multicasts)
+        pairs += self._over_borders() + self._beside_messages(write[:n_plain], at, multicasts)
         row, own, sent = self.loads
         again = sent >= 0
         pairs += [np.stack([self.node[row], waiting[own]]), np.stack([waiting[sent[again] + 1], self.node[row[again]]])]
@@ -203,25 +203,34 @@ class Nodes:
                 pairs += [(old, np.full(len(old), n)), (np.full(len(new), n), new)]
         return [np.stack(pair) for pair in pairs]
 
-    def _written(
+    def _beside_messages(
         self, write: np.ndarray, at: np.ndarray, multicasts: Sequence[Multicast]
     ) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Return pairs of nodes: what is sent of what the nest before has made follows all rows that computed it. The last of them
-        would do for the bytes, but the others may have another window, and what is sent waits for what it means. write: of rows
-        alike; at: which of them a node is, and behind them others."""
+        """Return pairs of nodes of several nests. What is sent of what the nest before has made follows all rows that computed it: the
+        last of them would do for the bytes, but the others may have another window, and what is sent waits for what it means. What
+        a later nest writes where parts were sent from follows the step that sees them sent. write: of rows alike; at: which of
+        them a node is, and behind them others."""
+        if not self.borders:
+            return []
         computes = (self.row >= 0) & ~np.isin(self.kind, (DDR_LOADS, STORES))
+        ends = np.array([b.multicasts for b in self.borders])
         found: list[tuple[np.ndarray, np.ndarray]] = []
         wrote: dict[tuple[Range, ...], np.ndarray] = {}
-        for f in range(self.borders[0].multicasts if self.borders else len(multicasts), len(multicasts)):
-            key = tuple(multicasts[f].read)
+        for f, m in enumerate(multicasts):
+            key = tuple(m.read)
             if key not in wrote:
                 spans = np.array(key, np.int64).reshape(-1, 2)
                 over = (write[:, :, None, 0] < spans[:, 1]) & (write[:, :, None, 1] > spans[:, 0])
                 wrote[key] = np.flatnonzero(
-                    computes & np.append(over.any(axis=(1, 2)), False)[np.minimum(at, len(write))]
+                    (self.row >= 0) & np.append(over.any(axis=(1, 2)), False)[np.minimum(at, len(write))]
                 )
-            rows = wrote[key][wrote[key] < self.meeting[f]]
-            found.append((rows, np.full(len(rows), self.meeting[f])))
+            rows = wrote[key]
+            if f >= ends[0]:
+                made = rows[computes[rows] & (rows < self.meeting[f])]
+                found.append((made, np.full(len(made), self.meeting[f])))
+            if f + 1 < len(multicasts) and f + 1 not in ends and f < ends[-1]:
+                later = rows[rows > self.between[np.searchsorted(ends, f, "right")]]
+                found.append((np.full(len(later), self.waiting[f + 1]), later))
         return [np.stack(pair) for pair in found]
 
     def _home(self) -> np.ndarray:
