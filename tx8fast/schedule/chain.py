@@ -3,7 +3,7 @@
 May import: schedule.{buffers, nests, segment}, lower, tile.{deliveries, tiling}, isa, machine, program.model. Must not: choose what
 is chained.
 
-Between two nests a tile waits for nobody, and the next one may begin before the one before is over (`tile.seams`):
+Between two nests a tile waits for its own engines alone, unless they are ordered together (`tile.seams`):
 `search.chains` makes sure that it reads nothing that another tile has written since. Where the next nest's operands are delivered
 (`tile.deliveries`), all tiles end the nest before and meet first. A buffer that the next nest finds filled is pinned to one end of
 the scratchpad in both nests; buffers that follow each other in this way take turns at the two ends, so everything else fits between.

@@ -19,6 +19,10 @@ from tx8fast.tile.joined import TileCode
 from tx8fast.tile.nodes import MASKS, STEPS, Nodes, Ranked
 from tx8fast.tile.schedule import MAX_ROWS, Found, TileOrder, better, measured
 
+#: Whether nests may be ordered together. Off: a row may be hidden from one of another nest by a row of its own engine that has
+#: another window, and the list scheduler waits for that window alone; the sanitizer finds what nobody has waited for.
+TOGETHER = False
+
 
 class LaunchOrder:
     """Orders the codes of nests that one launch runs. orders: those of each nest alone; share: DDR bytes per cycle of one tile."""
@@ -43,10 +47,14 @@ class LaunchOrder:
         code = tile.code
         apart = self._apart(tile, nests, alone)
         drains = sorted({f.drains for f in alone if f.nodes is not None}) or [False]
-        movable = order.wanted != "nest" and len(code.at) <= MAX_ROWS and all(map(_movable, nests))
-        if not movable or self.apart:
-            return order.written(code, *apart)
+        movable = TOGETHER and order.wanted != "nest" and len(code.at) <= MAX_ROWS and all(map(_movable, nests))
         costs = code.columns.of(code.at)
+        if not movable or self.apart:
+            if self.way is None and not tile.multicasts and len(code.at) <= MAX_ROWS:  # no wait stands between these
+                together = measured(costs, apart[0], self.share, order.port, apart[1]).cycles
+                self.saved_cycles = max(0, self._waiting(nests, alone) - together)
+            self.way = self.way or (True, False)
+            return order.written(code, *apart)
         held, order.aliased = order.aliased, self.aliased
         nodes = Nodes(self.machine, costs, order.touched(code, costs), tile.multicasts, tile.fill, tile.borders)
         order.aliased = held
