@@ -203,9 +203,7 @@ class Nodes:
                 pairs += [(old, np.full(len(old), n)), (np.full(len(new), n), new)]
         return [np.stack(pair) for pair in pairs]
 
-    def _beside_messages(
-        self, write: np.ndarray, at: np.ndarray, multicasts: Sequence[Multicast]
-    ) -> list[tuple[np.ndarray, np.ndarray]]:
+    def _beside_messages(self, write: np.ndarray, at: np.ndarray, multicasts: Sequence[Multicast]) -> list[np.ndarray]:
         """Return pairs of nodes of several nests. What is sent of what the nest before has made follows all rows that computed it: the
         last of them would do for the bytes, but the others may have another window, and what is sent waits for what it means. What
         a later nest writes where parts were sent from follows the step that sees them sent. write: of rows alike; at: which of
