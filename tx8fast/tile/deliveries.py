@@ -159,7 +159,8 @@ def _messages(moved: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def rows(made: Deliveries, tile: int, mask: int) -> list[tuple]:
-    """Return the rows of a tile between the nests. mask: the tiles that take part, which all have ended the nest before."""
+    """Return the rows of a tile between the nests. mask: the tiles that take part, which all have ended the nest before. The next nest
+    knows of no copies: where there are some, they are over before it begins."""
     own, out = made[tile], [isa.make("barrier_sub", mask=mask)]
     alone = [m for m in own if m.mask == 1 << tile]
     for m in own:
@@ -168,7 +169,9 @@ def rows(made: Deliveries, tile: int, mask: int) -> list[tuple]:
     out += [multicast.copy(m.source, m.target, m.size_bytes) for m in alone]
     if arriving := sum(m.size_bytes for other in made for m in other if m.mask >> tile & 1 and m not in alone):
         out.append(isa.make("recv", monitor=MONITOR, bytes=arriving))
-    return [*out, isa.make("send_wait")] if len(own) > len(alone) else out
+    if len(own) > len(alone):
+        out.append(isa.make("send_wait"))
+    return [*out, isa.make("wait")] if alone else out
 
 
 def cycles(machine: Machine, made: Deliveries) -> int:
