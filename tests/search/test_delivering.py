@@ -69,6 +69,28 @@ def test_what_is_delivered_is_right(rows: int, width: int, kv: int, group: int, 
     assert not findings(case.program)
 
 
+def step(sequences: int, keys: int, heads: int, depth: int) -> tuple[tuple[Arg, ...], object]:
+    """Attention of one query of each sequence, whose scores are a row per head."""
+    sizes, wide = ("h", heads, "d", depth), heads * depth
+    args = [Arg((sequences, n, wide), "f32", "blocked") for n in (1, keys, keys)]
+
+    def body(b, q, k, v):
+        make = lambda kind, *v, **a: b.op(kind, *v, mem_layout="blocked", **a).result  # noqa: E731
+        s = make("contract", q, k, equation="b s (h d), b t (h d) -> b h s t", sizes=sizes)
+        p = make("softmax", s, axis=-1, scale=1 / math.sqrt(depth))
+        return [make("contract", p, v, equation="b h s t, b t (h d) -> b s (h d)", sizes=sizes)]
+
+    return tuple(args), body
+
+
+@pytest.mark.parametrize("sequences, keys, heads", [(16, 16, 14), (32, 5, 14), (24, 8, 12)])
+def test_scores_of_several_sequences_are_delivered_whole(sequences: int, keys: int, heads: int) -> None:
+    """Rows of scores are shorter than a matrix is in scratchpad: those of several sequences are not one run of bytes there."""
+    case = build(*step(sequences, keys, heads, 64), opt=2)
+    assert any(sum(delivered_to(s)) for s in case.program.segments)
+    check(case, tolerance=1e-4)
+
+
 @pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("machine, opt", [("test_2x2", 2), ("test_2x2", 3), ("port", 2), ("no port", 2)])
 def test_small_machines_deliver(machine: str, opt: int) -> None:
