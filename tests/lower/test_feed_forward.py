@@ -136,7 +136,7 @@ def test_second_weights_come_with_the_next_first_ones(norm, bands) -> None:
     fills = [{k: fill.step_of(k) for k in fill.changed} for fill in order.fills]
     assert fills == [{first: 0, second: 0}, {first: 1}, *[{first: i + 1, second: i} for i in range(1, steps - 1)],
                      {second: steps - 1}]  # fmt: skip
-    assert order.last_fills().tolist() == [0, *range(2, steps + 1)]
+    assert order.last_fills.tolist() == [0, *range(2, steps + 1)]
     held: dict[tuple[int, int], int] = {}  # (read, copy) -> the step whose slice it has
     for action in order.actions:
         if action.kind == "exchange":

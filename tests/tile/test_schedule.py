@@ -19,7 +19,8 @@ from tx8fast.numerics.formats import FORMAT_CODES, np_dtype
 from tx8fast.simulator.cycle import simulate
 from tx8fast.tile.blocks import Code, Columns
 from tx8fast.tile.epochs import LOADS, STORES, time_steps
-from tx8fast.tile.nodes import Multicast, Nodes
+from tx8fast.tile.fills import Multicasts
+from tx8fast.tile.nodes import Nodes
 from tx8fast.tile.ranks import Way
 from tx8fast.tile.schedule import ORDERS, TileOrder, free_ranks, list_orders, measured
 
@@ -165,8 +166,9 @@ def test_a_row_goes_while_messages_are_under_way(touches: bool) -> None:
     wait = isa.make("wait_worker", workers=0)
     rows = isa.rows([wait, wait, isa.make("exp_v", src0=target if touches else 256, dst=512, n=64, fmt=F32)])
     columns = Columns(machine, rows)
-    multicast = Multicast(0, 2, 1500, 9000, [], [(target, target + 4096)], [])
-    nodes = Nodes(machine, columns, (columns.read, columns.write, np.arange(3)), [multicast], np.zeros(3, np.int64))
+    one = [np.array([n]) for n in (0, 2, 1500, 9000, 0)]
+    multicasts = Multicasts(*one, [((), ((target, target + 4096),))], np.zeros((3, 0), np.int64))
+    nodes = Nodes(machine, columns, (columns.read, columns.write, np.arange(3)), multicasts, np.zeros(3, np.int64))
     order, windows = nodes.seen(*nodes.ordered(30.0, Way("free", better_than="age")))
     found = measured(nodes.costs, order, 30.0, 32.0, windows)
     begin = found.start[order.tolist().index(2)]

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from tx8fast.records import dataclass
-from tx8fast.tile.nodes import Multicast
+from tx8fast.tile.fill_rows import ranges
+from tx8fast.tile.fills import Multicasts
 from tx8fast.tile.order import Order
 from tx8fast.tile.tiling import Tiling
 
@@ -98,18 +99,13 @@ class Trial:
     order: Order
     actions: list[int]
     computes: list[int]
-    multicasts: list[Multicast]
+    multicasts: Multicasts
 
-    def in_rows(self, begin: np.ndarray, end: np.ndarray) -> list[Multicast]:
+    def in_rows(self, begin: np.ndarray, end: np.ndarray) -> Multicasts:
         """Return the multicasts counted in rows. begin, end: of every action."""
-        return [
-            m._replace(
-                begin=int(begin[m.begin]),
-                end=int(end[m.begin]),
-                parts=[(r, sent) for at, sent in m.parts for r in range(begin[at], end[at])],
-            )
-            for m in self.multicasts
-        ]
+        made, (at, of, sent) = self.multicasts, self.multicasts.loads
+        row, load = ranges(begin[at], end[at])
+        return made._replace(begin=begin[made.begin], end=end[made.begin], loads=np.stack([row, of[load], sent[load]]))
 
 
 def closely_timed(tiling: Tiling) -> bool:

@@ -31,9 +31,10 @@ from tx8fast.search.blocks import Pool
 from tx8fast.search.keeping import MAX_KEPT
 from tx8fast.search.nests import MAX_STEPS, Trial, busy_tiles, closely_timed, left_out, shortened
 from tx8fast.tile import gathers, sharing
+from tx8fast.tile.fills import Multicasts, Reach
 from tx8fast.tile.multicast import exchanges
 from tx8fast.tile.nest import LoopStep
-from tx8fast.tile.nodes import Multicast, Nodes
+from tx8fast.tile.nodes import Nodes
 from tx8fast.tile.order import Fill, Order, tile_order
 from tx8fast.tile.schedule import TRIED, better, free_ranks, list_orders, measured
 from tx8fast.tile.sharing import Groups, Loaders
@@ -49,7 +50,7 @@ CLOSER_STEPS = 128  # steps tried of those few plans among which the choice is c
 HOPELESS = 0.75
 MAX_RAGGED = 128  # steps tried of a loop nest in which slices without work are left out
 
-Sent = tuple[int, int, list, list]  # times of a multicast, and what it reads and writes
+Sent = tuple[int, int, int]  # times of a multicast, and the number of its reach
 
 
 class PlanTimer:
@@ -155,8 +156,8 @@ class PlanTimer:
             first[(last - count)[count > 0]] = hidden[count > 0]
             rows.fixed[:] -= first * sharing.hidden_setup(rows.fixed, rows.ddr_bytes, share, port)
         rate = min(share, port)
-        if trial.multicasts:
-            fill = trial.order.last_fills()[np.repeat(step, count)]
+        if trial.multicasts.count:
+            fill = trial.order.last_fills[np.repeat(step, count)]
             nodes = Nodes(
                 self.machine, rows, (rows.read, rows.write, np.arange(len(at))), trial.in_rows(last - count, last), fill
             )
@@ -211,7 +212,7 @@ class PlanTimer:
 
     def _blocks(
         self, tiling: Tiling, order: Order, groups: dict[int, tuple[Groups, Loaders]]
-    ) -> tuple[list[int], list[int], list[Multicast]]:
+    ) -> tuple[list[int], list[int], Multicasts]:
         """Return block, shift, step and "is a load that other tiles' loads overlap with" of every action, one
         after the other, per step the number of the action that computes it, and the multicasts."""
         out = [self._prologue(), 0, 0, 0]
@@ -225,12 +226,13 @@ class PlanTimer:
         shifts = [self._copy_shift(s.copy) for s in steps]
         known: dict[tuple, int] = {}  # what the load of a part depends on -> block
         sent: dict[tuple, Sent] = {}  # what an exchange depends on -> it
-        parts: list[list[tuple[int, int]]] = [[] for _ in fills]
+        parts: list[tuple[int, int, int]] = []
         brought: dict[int, list[int]] = {}  # read -> the fills that bring it
         for f, fill in enumerate(fills):
             for k in fill.changed:
                 brought.setdefault(k, []).append(f)
-        multicasts: list[Multicast] = []
+        exchanged: list[tuple[int, int, int, int]] = []  # the action of every fill's exchange, and the rest of it
+        reaches: list[Reach] = []
         for kind, i, access, f in order.actions:
             if kind == "load" or kind == "store":
                 s = steps[i]
@@ -251,22 +253,29 @@ class PlanTimer:
                 if block is None:
                     block = known[key] = self._part(tiling, access, fill, steps, tiles)
                 turn = fill.version[access]
-                parts[f].append((len(out) // 4, brought[access][turn - 2] if turn > 1 else -1))
+                parts.append((len(out) // 4, f, brought[access][turn - 2] if turn > 1 else -1))
                 out += block, 0, 0, int(f > 0)
             elif kind == "exchange":
                 fill, at, same = fills[f], len(out) // 4, not tiling.plan.gathered
                 own = [(k, steps[n], shapes[n] if same else n) for k in fill.changed for n in [fill.step_of(k)]]
                 alike = fill.changed, fill.chunk, f > 0, *[(x, s.copy[k], fill.version[k] % 2) for k, s, x in own]
                 if alike not in sent:
-                    sent[alike] = self._multicast(tiling, order, f, groups)
-                multicasts.append(Multicast(at, at, *sent[alike], parts[f]))
+                    sending, cycles, reach = self._multicast(tiling, order, f, groups)
+                    sent[alike] = sending, cycles, len(reaches)
+                    reaches.append(reach)
+                exchanged.append((at, *sent[alike]))
                 out += self._exchange(), 0, 0, 0
             elif kind == "emit":
                 computes.append(len(out) // 4)
                 out += self._compute(steps[i], forms[i], parity[i]), shifts[i], i, 0
-        return out, computes, multicasts
+        at, sending, cycles, reach = np.array(exchanged, np.int64).reshape(-1, 4).T
+        loads = np.array(parts, np.int64).reshape(-1, 3).T
+        loads = loads[:, np.argsort(loads[1], kind="stable")]
+        return out, computes, Multicasts(at, at, sending, cycles, reach, reaches, loads)
 
-    def _multicast(self, tiling: Tiling, order: Order, f: int, groups: dict[int, tuple[Groups, Loaders]]) -> Sent:
+    def _multicast(
+        self, tiling: Tiling, order: Order, f: int, groups: dict[int, tuple[Groups, Loaders]]
+    ) -> tuple[int, int, Reach]:
         """Return the times of a fill's multicast, and what it reads and writes."""
         fill, read, write, sizes, bring = order.fills[f], [], [], [], []
         gathered = dict(tiling.plan.gathered)
@@ -281,7 +290,7 @@ class PlanTimer:
             write += [(target + a, target + b) for a, b in own]
             bring.append(gathers.loaders(tiling, k, step))
         made = self.exchanges.of(tuple([groups[k][0] for k in fill.changed]), tuple(bring))
-        return *made.times(sizes, f > 0), read, write
+        return *made.times(sizes, f > 0), (tuple(read), tuple(write))
 
     def _copy_shift(self, copy: tuple[int, ...]) -> int:
         """Return the number of the distances to these copies of all buffers."""

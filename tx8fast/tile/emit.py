@@ -22,9 +22,9 @@ from tx8fast.lower.transfer import LINE_BYTES, PIECES, Descriptor, channel_form,
 from tx8fast.records import dataclass
 from tx8fast.tile import gathers, multicast, sharing
 from tx8fast.tile.blocks import Blocks
+from tx8fast.tile.fill_rows import Brought, FillRows
 from tx8fast.tile.joined import TileCode
 from tx8fast.tile.nest import LoopStep
-from tx8fast.tile.nodes import Multicast, Range
 from tx8fast.tile.order import Action, Fill, Order
 from tx8fast.tile.tiling import TileRange, Tiling
 from tx8fast.tile.transfers import Span, chunk_of, dma_rows, in_pieces, in_spans, part_of
@@ -93,24 +93,19 @@ class NestCode:
         self.shift: list[tuple[int, ...]] = [STILL]
         self.open: dict[tuple, tuple[list[int], Callable[[dict[int, Share], int], int]]] = {}  # `_later`: places, maker
         self.step = [0]  # of every block
-        # where parts are loaded, for which fill and to which address; where tiles meet and pass them on, and for which fill
-        self.part_places: list[tuple[int, int, int]] = []
-        self.pass_places: list[tuple[int, int, bool]] = []
-        self.reach: dict[
-            int, tuple[list[Range], list[Range]]
-        ] = {}  # bytes that a block sends, and that then have arrived
-        self.arriving: dict[int, tuple[int, ...]] = {}  # bytes of every read that then have arrived
-        self.known_times: dict[tuple, tuple[int, int]] = {}  # of multicasts
-        self.loaders: dict[tuple, tuple] = {}  # step and reads of a fill -> which tiles load it
+        parts: list[tuple[int, int, int]] = []
+        passes: list[tuple[int, int, bool]] = []
+        self.brought: dict[int, Brought] = {}  # by block
         for action in order.actions:
             if action.kind == "part":
                 staging = at.staging[action.access]
                 turn = order.fills[action.fill].version[action.access] % len(staging)
-                self.part_places.append((len(self.block), action.fill, staging[turn]))
+                parts.append((len(self.block), action.fill, staging[turn]))
             elif action.kind in ("meet", "exchange"):
-                self.pass_places.append((len(self.block), action.fill, action.kind == "meet"))
+                passes.append((len(self.block), action.fill, action.kind == "meet"))
             self._act(action)
             self.step += [action.step] * (len(self.block) - len(self.step))
+        self.fills = FillRows(tiling, order, parts, passes, self.brought)
         # every tile of the form takes these
         self.own_blocks, self.shifts = np.array(self.block), np.array(self.shift, np.int64).reshape(-1, PIECES)
         self.shared_blocks = [(np.array(places), make) for places, make in self.open.values()]
@@ -123,51 +118,9 @@ class NestCode:
         for places, make in self.shared_blocks:
             block[places] = make(own, late)
         code, begin = self.blocks.joined(block, self.shifts)
-        made = self._multicasts(block, begin) if self.pass_places else []
+        made = self.fills.of(block, begin)
         step = np.repeat(np.array(self.step), np.diff(begin))
-        return TileCode(code, step, made, self.order.last_fills()[step])
-
-    def _multicasts(self, block: np.ndarray, begin: np.ndarray) -> list[Multicast]:
-        """Return the multicasts of a tile. block, begin: of every action, its block and first row."""
-        fills = self.order.fills
-        span, parts = [[int(begin[-1]), 0] for _ in fills], [[] for _ in fills]
-        reach: list[tuple[list[Range], list[Range]]] = [([], [])] * len(fills)
-        sizes: list[tuple[int, ...]] = [()] * len(fills)
-        used: dict[int, int] = {}  # staging buffer -> the last fill whose part it held
-        met = set()
-        number, first = block.tolist(), begin.tolist()
-        for place, f, meets in self.pass_places:
-            span[f] = [min(span[f][0], first[place]), first[place + 1]]
-            if number[place] in self.reach:
-                reach[f], sizes[f] = self.reach[number[place]], self.arriving[number[place]]
-            if meets:
-                met.add(f)
-        for place, f, at in self.part_places:
-            if first[place + 1] > first[place]:
-                sent = used.get(at, -1)
-                parts[f] += [(r, sent) for r in range(first[place], first[place + 1])]
-                used[at] = f
-        made = []
-        for f, fill in enumerate(fills):
-            read, write = reach[f]
-            sending, cycles = self._times(fill, f in met, sizes[f])
-            made.append(Multicast(span[f][0], span[f][1], sending, cycles, read, write, parts[f]))
-        return made
-
-    def _times(self, fill: Fill, met: bool, arrived: tuple[int, ...]) -> tuple[int, int]:
-        """Return the cycles from the meeting, if tiles meet, until all have sent, and to the arrival of so many bytes of each read of a
-        fill everywhere."""
-        loaders = self.loaders.get((fill.step, fill.changed))
-        if loaders is None:
-            steps = self.order.steps
-            loaders = tuple([gathers.loaders(self.tiling, k, steps[fill.step_of(k)]) for k in fill.changed])
-            self.loaders[fill.step, fill.changed] = loaders
-        key = fill.changed, loaders, met, arrived
-        if key not in self.known_times:
-            groups = tuple([sharing.groups(self.tiling, k) for k in fill.changed])
-            of = multicast.exchanges(self.low.machine).of(groups, loaders)
-            self.known_times[key] = of.times(key[-1], met)
-        return self.known_times[key]
+        return TileCode(code, step, made, self.order.last_fills[step])
 
     # -- actions -------------------------------------------------------------------------------------------------
 
@@ -364,11 +317,11 @@ class NestCode:
 
             number = self.blocks.of((*key, *[(own[k].mask, own[k].rank) for k in fill.changed]), rows)
             spans = [form[3] or [(0, part[3])] for form, part in zip(forms, parts, strict=True)]
-            self.reach[number] = (
-                [(at, at + n) for at, _, n, _ in parts if n],
-                [(to + a, to + b) for to, own in zip(targets, spans, strict=True) for a, b in own],
+            reach = (
+                tuple([(at, at + n) for at, _, n, _ in parts if n]),
+                tuple([(to + a, to + b) for to, own in zip(targets, spans, strict=True) for a, b in own]),
             )
-            self.arriving[number] = tuple([part[3] for part in parts])
+            self.brought[number] = Brought(reach, tuple([part[3] for part in parts]))
             return number
 
         self._later(key, make)

@@ -1,6 +1,6 @@
 """The code of a tile whose launch runs one nest or several, in the nests' order.
 
-May import: isa, tile.{blocks, nodes}. Must not: choose an order, know ops.
+May import: isa, tile.{blocks, fills, nodes}. Must not: choose an order, know ops.
 
 Nests of one launch are one code, so that what a nest needs first may come while the one before works on its last slices. At a
 border the tile has its messages sent; then whatever they were read from may be written over.
@@ -15,7 +15,8 @@ import numpy as np
 from tx8fast import isa
 from tx8fast.records import dataclass
 from tx8fast.tile.blocks import Code, Columns
-from tx8fast.tile.nodes import Border, Multicast
+from tx8fast.tile.fills import Multicasts, in_turn
+from tx8fast.tile.nodes import Border
 
 Span = tuple[int, int]
 
@@ -27,18 +28,18 @@ class TileCode:
 
     code: Code
     step: np.ndarray
-    multicasts: list[Multicast]
+    multicasts: Multicasts
     fill: np.ndarray
     borders: tuple[Border, ...] = ()
     begins: tuple[tuple[int, int], ...] = ()
 
     def tail(self) -> list[Span]:
         """Return the bytes of the scratchpad that the rows behind the last multicast touch, or of the last step if there is none."""
-        number = self.fill if self.multicasts else self.step
+        number = self.fill if self.multicasts.count else self.step
         at = isa.distinct(self.code.at[number >= number.max(initial=0) - 1])
         columns = self.code.columns
         spans = np.concatenate([columns.read[at].reshape(-1, 2), columns.write[at].reshape(-1, 2)])
-        sent = [span for m in self.multicasts[-2:] for span in (*m.read, *m.write)]
+        sent = [span for read, write in self.multicasts.last(2) for span in (*read, *write)]
         found: list[Span] = []
         for lo, hi in sorted({(lo, hi) for lo, hi in [*spans.tolist(), *sent] if lo < hi}):
             if found and lo <= found[-1][1]:
@@ -59,10 +60,10 @@ def joined(
     number, whether rows may go before the nest before is over; border: the row that stands between nests, and its columns. What rows have for an op says which nest they are of (`nest_of`)."""
     plain, at, ddr, step, fill = [], [], [], [], []
     columns: Columns | None = None
-    multicasts: list[Multicast] = []
+    multicasts: list[Multicasts] = []
     borders: list[Border] = []
     begins: list[tuple[int, int]] = []
-    n_rows = n_plain = n_steps = 0
+    n_rows = n_plain = n_steps = count = reaches = 0
 
     def add(code: Code, steps: np.ndarray, fills: np.ndarray) -> None:
         nonlocal columns, n_rows, n_plain
@@ -75,27 +76,24 @@ def joined(
         n_rows, n_plain = n_rows + len(code.at), n_plain + len(code.plain)
 
     for i, nest in zip(numbers, nests, strict=True):
-        count = len(multicasts)
-        if begins and any(nest.multicasts for nest in nests):
+        if begins and any(nest.multicasts.count for nest in nests):
             sent = Code(_tagged(border[0], i), np.zeros(1, np.int64), np.zeros(1, np.int64), border[1])
             add(sent, np.zeros(1, np.int64), np.full(1, count - 1))
             borders.append(Border(n_rows - 1, count, not early[i]))
         begins.append((n_rows, count))
-        for m in nest.multicasts:
-            f = len(multicasts)
-            # a later nest's first parts are loaded as far ahead as all others
-            parts = [
-                (r + n_rows, sent + count if sent >= 0 else f - 2 if count and f > 1 else -1) for r, sent in m.parts
-            ]
-            multicasts.append(m._replace(begin=m.begin + n_rows, end=m.end + n_rows, parts=parts))
+        own = nest.multicasts
+        multicasts.append(own.moved(n_rows, count, reaches))
         rows = _tagged(nest.code.plain, i)
         rows["slot"][rows["slot"] >= 0] += slots[i]
-        own = Code(rows, nest.code.at, nest.code.ddr, nest.code.columns)
-        add(own, nest.step, nest.fill + count if nest.multicasts else np.full(len(nest.fill), count - 1))
+        code = Code(rows, nest.code.at, nest.code.ddr, nest.code.columns)
+        add(code, nest.step, nest.fill + count if own.count else np.full(len(nest.fill), count - 1))
+        count, reaches = count + own.count, reaches + len(own.reaches)
         n_steps += int(nest.step.max(initial=0)) + 1
     assert columns is not None
     code = Code(np.concatenate(plain), np.concatenate(at), np.concatenate(ddr), columns)
-    return TileCode(code, np.concatenate(step), multicasts, np.concatenate(fill), tuple(borders), tuple(begins))
+    return TileCode(
+        code, np.concatenate(step), in_turn(multicasts), np.concatenate(fill), tuple(borders), tuple(begins)
+    )
 
 
 def _tagged(rows: np.ndarray, nest: int) -> np.ndarray:

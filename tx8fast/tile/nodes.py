@@ -1,11 +1,6 @@
 """Rows and multicasts of a code as the list scheduler takes them.
 
-May import: isa, machine, _kernels, tile.blocks, tile.epochs, tile.multicast. Must not: choose an order, know ops.
-
-A *multicast* is three steps of the core. It waits until the tile's own parts are there; from then on the parts of the
-next one may be loaded. Then, when nobody on this tile uses the target's bytes any more, it meets the other tiles and sends. While
-messages are under way, the core issues other rows; then it receives. What rows of two register windows need of each other is waited
-for where it stands then (hardware manual 15).
+May import: isa, machine, _kernels, tile.{blocks, epochs, fills, multicast, ranks}. Must not: choose an order, know ops.
 """
 
 from __future__ import annotations
@@ -23,6 +18,7 @@ from tx8fast.machine import QUEUE_DEPTH, Machine
 from tx8fast.tile.blocks import Columns
 from tx8fast.tile.epochs import LOADS as DDR_LOADS
 from tx8fast.tile.epochs import STORES, by_steps
+from tx8fast.tile.fills import Multicasts, Range, Reach
 from tx8fast.tile.multicast import ENGINES as FILL_WINDOWS
 from tx8fast.tile.multicast import LOADS
 from tx8fast.tile.ranks import Way, by_path
@@ -35,23 +31,8 @@ MESSAGE_BYTES = 1  # of the one message that a tile sends itself: how long it ta
 BEHIND = 6
 STEPS = 3  # of the core in a multicast
 
-Range = tuple[int, int]
 #: (m, 4, 2) and (m, 2, 2): byte ranges that are read and written; (n,): which of them a row has
 Touched = tuple[np.ndarray, np.ndarray, np.ndarray]
-
-
-class Multicast(NamedTuple):
-    """Rows [begin, end) that bring one fill, in the nest's order, the last of which receives. sending, cycles: of the core, from the
-    meeting until it has sent, and to the last byte; read, write: bytes of the parts and of the targets; parts: rows that load the own
-    parts, ascending, with the number of the multicast that used their bytes before, -1: none."""
-
-    begin: int
-    end: int
-    sending: int
-    cycles: int
-    read: Sequence[Range]
-    write: Sequence[Range]
-    parts: Sequence[tuple[int, int]]
 
 
 class Border(NamedTuple):
@@ -90,22 +71,19 @@ class Nodes:
         machine: Machine,
         costs: Columns,
         touched: Touched,
-        multicasts: Sequence[Multicast],
+        multicasts: Multicasts,
         fill: np.ndarray,
         borders: Sequence[Border] = (),
     ) -> None:
-        n, count = len(costs.kind), len(multicasts)
+        n, count = len(costs.kind), multicasts.count
         self.wait_cycles, self.sent_row, self.mask_row = machine.kcore.wait_cycles, n, n + 1
         self.costs = costs = costs.followed_by(waits(machine)[1])
         self.timed = np.ones(len(costs.kind), bool)
-        # rows that load parts: row, multicast, multicast that used the bytes before
-        self.loads = (
-            np.array([(r, f, sent) for f, m in enumerate(multicasts) for r, sent in m.parts], np.int64).reshape(-1, 3).T
-        )
+        self.loads = multicasts.loads
         own = np.flatnonzero(costs.kind[:n] < CORE)
-        begin, end, sending, cycles = np.array([m[:4] for m in multicasts], np.int64).reshape(-1, 4).T
+        begin, end, sending, cycles = multicasts[:4]
         # a multicast's first step stands before the parts of the next one, which may then be loaded
-        parts = [m.parts[0][0] if m.parts else n for m in multicasts[1:]] + [n] * (count > 0)
+        parts = np.append(multicasts.first_parts(n)[1:], np.full(min(1, count), n))
         between = np.array([b.row for b in borders], np.int64)
         place = np.concatenate(
             [4 * own + 3, 4 * np.minimum(begin, parts), 4 * begin + 1, 4 * begin + 2, 4 * between + 3]
@@ -153,14 +131,16 @@ class Nodes:
         # it sends nothing, and only waits
         costs.kind[alone], costs.issue[alone], costs.windows[alone] = KIND_WAIT_WORKER, cycles[~sends], 0
 
-    def _before(self, touched: Touched, multicasts: Sequence[Multicast]) -> Csr:
+    def _before(self, touched: Touched, multicasts: Multicasts) -> Csr:
         """Return what every node must follow."""
         n = len(self.kind)
-        known: dict[tuple, int] = {}  # what multicasts read and write -> number
-        number = [known.setdefault((tuple(m.read), tuple(m.write)), len(known)) for m in multicasts]
+        known: dict[Reach, int] = {}
+        number = np.array([known.setdefault(reach, len(known)) for reach in multicasts.reaches], np.int64)
+        number = number[multicasts.reach]
         # what was sent may be written over from the border on
-        before = [multicasts[: b.multicasts][-1:] for b in self.borders]
-        sent = [known.setdefault((tuple([r for m in last for r in m.read]), ()), len(known)) for last in before]
+        before = [multicasts.reach[: b.multicasts][-1:].tolist() for b in self.borders]
+        read_last = [tuple([r for i in last for r in multicasts.reaches[i][0]]) for last in before]
+        sent = [known.setdefault((ranges, ()), len(known)) for ranges in read_last]
         n_plain, more = len(touched[0]), 1 + len(known)  # the last one touches nothing
         read = np.zeros((n_plain + more, max([4, *[len(r) for r, _ in known]]), 2), np.int64)
         write = np.zeros((n_plain + more, max([2, *[len(w) for _, w in known]]), 2), np.int64)
@@ -168,7 +148,7 @@ class Nodes:
         for (r, w), i in known.items():
             read[n_plain + i, : len(r)], write[n_plain + i, : len(w)] = r or 0, w or 0
         at = np.where(self.row >= 0, touched[2][np.maximum(self.row, 0)], n_plain + more - 1)
-        at[self.meeting] = at[self.receiving] = n_plain + np.array(number)
+        at[self.meeting] = at[self.receiving] = n_plain + number
         at[self.between] = n_plain + np.array(sent, np.int64)
         ptr, before = byte_dependences(read, write, at)
         after = np.repeat(np.arange(n), np.diff(ptr))
@@ -203,7 +183,7 @@ class Nodes:
                 pairs += [(old, np.full(len(old), n)), (np.full(len(new), n), new)]
         return [np.stack(pair) for pair in pairs]
 
-    def _beside_messages(self, write: np.ndarray, at: np.ndarray, multicasts: Sequence[Multicast]) -> list[np.ndarray]:
+    def _beside_messages(self, write: np.ndarray, at: np.ndarray, multicasts: Multicasts) -> list[np.ndarray]:
         """Return pairs of nodes of several nests. What is sent of what the nest before has made follows all rows that computed it: the
         last of them would do for the bytes, but the others may have another window, and what is sent waits for what it means. What
         a later nest writes where parts were sent from follows the step that sees them sent. write: of rows alike; at: which of
@@ -214,8 +194,8 @@ class Nodes:
         ends = np.array([b.multicasts for b in self.borders])
         found: list[tuple[np.ndarray, np.ndarray]] = []
         wrote: dict[tuple[Range, ...], np.ndarray] = {}
-        for f, m in enumerate(multicasts):
-            key = tuple(m.read)
+        for f, i in enumerate(multicasts.reach.tolist()):
+            key = multicasts.reaches[i][0]
             if key not in wrote:
                 spans = np.array(key, np.int64).reshape(-1, 2)
                 over = (write[:, :, None, 0] < spans[:, 1]) & (write[:, :, None, 1] > spans[:, 0])
@@ -226,7 +206,7 @@ class Nodes:
             if f >= ends[0]:
                 made = rows[computes[rows] & (rows < self.meeting[f])]
                 found.append((made, np.full(len(made), self.meeting[f])))
-            if f + 1 < len(multicasts) and f + 1 not in ends and f < ends[-1]:
+            if f + 1 < multicasts.count and f + 1 not in ends and f < ends[-1]:
                 later = rows[rows > self.between[np.searchsorted(ends, f, "right")]]
                 found.append((np.full(len(later), self.waiting[f + 1]), later))
         return [np.stack(pair) for pair in found]

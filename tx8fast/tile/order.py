@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -64,8 +65,9 @@ class Order:
     fills: list[Fill]
     actions: list[Action]
 
+    @cached_property
     def last_fills(self) -> np.ndarray:
-        """Return (steps,): the number of the last fill that each step uses."""
+        """(steps,): the number of the last fill that each step uses."""
         last = np.zeros(len(self.steps), np.int64)
         for f, fill in enumerate(self.fills):
             at = min(map(fill.step_of, fill.changed))

@@ -186,7 +186,7 @@ class TileOrder:
 
     def of_tile(self, tile: TileCode) -> Found:
         """Return the wanted order of a tile's rows."""
-        return self._shared(tile) if tile.multicasts else Found(*self._alone(tile.code, tile.step))
+        return self._shared(tile) if tile.multicasts.count else Found(*self._alone(tile.code, tile.step))
 
     def _alone(self, code: Code, step: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         n, costs = len(code.at), code.columns.of(code.at)

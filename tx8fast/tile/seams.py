@@ -50,7 +50,9 @@ class LaunchOrder:
         movable = TOGETHER and order.wanted != "nest" and len(code.at) <= MAX_ROWS and all(map(_movable, nests))
         costs = code.columns.of(code.at)
         if not movable or self.apart:
-            if self.way is None and not tile.multicasts and len(code.at) <= MAX_ROWS:  # no wait stands between these
+            if (
+                self.way is None and not tile.multicasts.count and len(code.at) <= MAX_ROWS
+            ):  # no wait stands between these
                 together = measured(costs, apart[0], self.share, order.port, apart[1]).cycles
                 self.saved_cycles = max(0, self._waiting(nests, alone) - together)
             self.way = self.way or (True, False)
@@ -66,7 +68,7 @@ class LaunchOrder:
         cycles = [measured(nodes.costs, at, self.share, order.port, worker).cycles for at, worker in timed]
         best = better(cycles)
         self.way = best == 0, drains[max(0, best - 1)]
-        self.saved_cycles = (cycles[0] if tile.multicasts else self._waiting(nests, alone)) - cycles[best]
+        self.saved_cycles = (cycles[0] if tile.multicasts.count else self._waiting(nests, alone)) - cycles[best]
         return order.written(code, *found[best])
 
     def _waiting(self, nests: Sequence[TileCode], alone: Sequence[Found]) -> int:
@@ -83,7 +85,7 @@ class LaunchOrder:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return the orders of the nests one behind the other, between them a wait for all that is under way."""
         at, worker = [], []
-        behind, waits = len(tile.code.at), min(1, len(tile.multicasts))
+        behind, waits = len(tile.code.at), min(1, tile.multicasts.count)
         for nest, (first, _), found in zip(nests, tile.begins, alone, strict=True):
             n = len(nest.code.at)
             at += [np.where(found.at < n, found.at + first, found.at - n + behind), np.full(waits, behind + MASKS)]
@@ -116,4 +118,4 @@ class LaunchOrder:
 
 def _movable(nest: TileCode) -> bool:
     """True if the core does nothing but multicasts."""
-    return bool(nest.multicasts) or bool((nest.code.columns.kind[nest.code.at] < ENGINES).all())
+    return nest.multicasts.count > 0 or bool((nest.code.columns.kind[nest.code.at] < ENGINES).all())
