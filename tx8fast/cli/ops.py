@@ -26,7 +26,7 @@ def ops(as_json: bool, table: TableChoice) -> None:
     if as_json:
         show_json({"ir_version": list(CURRENT), "ops": found})
         return
-    from tx8fast.report.tables import ops_grid
+    from tx8fast.report.tables import kinds_grid
 
     rows = [
         {
@@ -41,4 +41,4 @@ def ops(as_json: bool, table: TableChoice) -> None:
         }
         for d in found
     ]
-    table.show([], ops_grid(rows))
+    table.show([], kinds_grid(rows))

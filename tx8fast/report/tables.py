@@ -100,7 +100,7 @@ STREAMS = (
     number("total_bytes", "bytes each", 1, size_text),
     Column("launches", "launches", rank=2),
 )
-OPS = (
+KINDS = (
     Column("op", "op"),
     Column("operands", "operands", rank=1, stretch=True),
     Column("results", "results", rank=2),
@@ -230,9 +230,9 @@ def stream_grid(rows: Sequence[Facts], show_all: bool) -> Grid:
     )
 
 
-def ops_grid(rows: Sequence[Facts]) -> Grid:
+def kinds_grid(rows: Sequence[Facts]) -> Grid:
     """Return the kinds of ops."""
-    return Grid(OPS, rows)
+    return Grid(KINDS, rows)
 
 
 def segments_text(rows: Sequence[Facts]) -> str:
