@@ -18,7 +18,8 @@ from tx8fast.simulator.state import TileState, run_row
 
 MACHINE = load_machine("tx8")
 LEFT, RIGHT, OUT, PSUM, BIAS, UP, DOWN = (0x10000 + 0x40000 * k for k in range(7))
-FLOATS, SPECIAL = ("bf16", "f16", "tf32", "f32"), np.array([np.inf, -np.inf, np.nan, -0.0, 3e38, 1e-42], np.float32)
+FLOATS = ("bf16", "f16", "tf32", "f32")
+SPECIAL = np.array([np.inf, -np.inf, np.nan, -0.0, 3e38, 1e-42, -3.4028235e38, 3.3962e38, 3.39615e38], np.float32)
 some = st.integers
 
 

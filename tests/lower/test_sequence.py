@@ -196,6 +196,20 @@ def test_encoder_runs_a_layer_at_a_time(tmp_path, batch, seq, dtype) -> None:
         assert error < LOOSE["f32" if dtype == "fp32" else dtype]
 
 
+def normed_by_heads() -> GroupRecord:
+    """A group whose input has an axis of heads: as many sequences and positions as the result, and one axis more."""
+
+    def body(b, x, gain, w):
+        y = b.op("rmsnorm", x, gain, axes=(-1,), eps=1e-5, mem_layout="blocked").result
+        return b.op(
+            "contract", y, w, equation="b s h d, (h d) e -> b s e", sizes=("d", 64), mem_layout="blocked"
+        ).result
+
+    args = [Arg((4, 8, 3, 64), "f32", "blocked"), Arg((64,)), Arg((192, 64), "f32", "blocked")]
+    main = tables(args, body)[0].functions["main"]
+    return join(main, main.steps, set(range(len(main.steps))), uses(main, main.steps)).record
+
+
 def test_what_cannot_be_a_stream_says_why() -> None:
     with pytest.raises(NotLowerable, match="heads are whole blocks of channels"):
         SequenceStream(layer("f32", 4, 8, 2, 1, 32, 64).record, MACHINES["test_2x2"])
@@ -203,6 +217,8 @@ def test_what_cannot_be_a_stream_says_why() -> None:
         SequenceStream(layer("f32", 1, 8, 1, 1, 64, 64).record, MACHINES["test_2x2"])
     with pytest.raises(NotLowerable, match="queries have no other reader than their attention"):
         SequenceStream(layer("f32", 4, 8, 1, 1, 64, 64, bare=True).record, MACHINES["test_2x2"])
+    with pytest.raises(NotLowerable, match=r"what comes in is blocked \[sequences, positions, channels\]"):
+        SequenceStream(normed_by_heads(), MACHINES["test_2x2"])
     low = SequenceStream(layer("f32", 4, 2048, 2, 1, 64, 64).record, MACHINES["test_2x2"])
     with pytest.raises(InfeasibleError, match="layer: a sequence and its weights do not fit"):
         low.lay_out("layer", lambda: 0)

@@ -48,6 +48,9 @@ def spread(case: Case, spare: float = 1.0, share_min: int = 1) -> tuple[Case, Sp
     st.sampled_from([1, 16384]), st.integers(0, 1 << 20),
 )  # fmt: skip
 @example("bf16", 1, (9, 9), 100, 130, 2, 1.0, 1, 0)  # by rows, sums over several blocks
+@example(
+    "bf16", 1, (15, 15), 64, 129, 1, 1.0, 1, 0
+)  # weights of a single channel are no multiple of 256 bytes per block
 @example("f32", 2, (3, 2), 130, 130, 1, 1.0, 1, 0)  # by channels
 def test_bottleneck(dtype, n, size, c, mid, stride, spare, share_min, seed) -> None:
     """One or two images on four tiles, and such images behind one of every tile."""

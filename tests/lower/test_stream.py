@@ -17,6 +17,7 @@ from tx8fast.api import CompiledProgram
 from tx8fast.errors import InfeasibleError
 from tx8fast.lower import NotLowerable, rounds
 from tx8fast.lower.stream import ConvStream, smallest_first
+from tx8fast.program.verify import verify
 from tx8fast.search import streams
 from tx8fast.search.stream_trial import stream_plan
 
@@ -41,6 +42,7 @@ def streamed(case: Case, sharing: bool = True, spare: float = 1.0, share_min: in
 
 
 def agrees(case: Case, seed: int, tolerance: float | None = None) -> None:
+    verify(case.program)
     rng = np.random.default_rng(seed)
     feed = [a.values(rng) for a in case.args]
     got = CompiledProgram(case.program).run({f"x{i}": a for i, a in enumerate(feed)}, sanitize=True)

@@ -69,6 +69,28 @@ def test_what_is_delivered_is_right(rows: int, width: int, kv: int, group: int, 
     assert not findings(case.program)
 
 
+def step(sequences: int, keys: int, heads: int, depth: int) -> tuple[tuple[Arg, ...], object]:
+    """Attention of one query of each sequence, whose scores are a row per head."""
+    sizes, wide = ("h", heads, "d", depth), heads * depth
+    args = [Arg((sequences, n, wide), "f32", "blocked") for n in (1, keys, keys)]
+
+    def body(b, q, k, v):
+        make = lambda kind, *v, **a: b.op(kind, *v, mem_layout="blocked", **a).result  # noqa: E731
+        s = make("contract", q, k, equation="b s (h d), b t (h d) -> b h s t", sizes=sizes)
+        p = make("softmax", s, axis=-1, scale=1 / math.sqrt(depth))
+        return [make("contract", p, v, equation="b h s t, b t (h d) -> b s (h d)", sizes=sizes)]
+
+    return tuple(args), body
+
+
+@pytest.mark.parametrize("sequences, keys, heads", [(16, 16, 14), (32, 5, 14), (24, 8, 12)])
+def test_scores_of_several_sequences_are_delivered_whole(sequences: int, keys: int, heads: int) -> None:
+    """Rows of scores are shorter than a matrix is in scratchpad: those of several sequences are not one run of bytes there."""
+    case = build(*step(sequences, keys, heads, 64), opt=2)
+    assert any(sum(delivered_to(s)) for s in case.program.segments)
+    check(case, tolerance=1e-4)
+
+
 @pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("machine, opt", [("test_2x2", 2), ("test_2x2", 3), ("port", 2), ("no port", 2)])
 def test_small_machines_deliver(machine: str, opt: int) -> None:
@@ -116,6 +138,8 @@ def test_what_tiles_do_not_have_is_not_delivered() -> None:
     assert deliveries.sent([(have[:1], want, 0, 256)], 4) is None  # half of it
     twice = np.array([(0, 0, 0, 64), (32, 1, 0, 96)])
     assert deliveries.sent([(twice, want, 0, 256)], 4) is None  # two tiles have the same bytes
+    lanes = np.array([(0, 2, 0, 64), (64, 2, 48, 48)])
+    assert deliveries.sent([(have, lanes, 0, 256)], 4) is None  # the next one's bytes lie where idle lanes would be
     rows = np.array([(i * 256, 0, i * 128, 128) for i in range(2 * deliveries.MOST_MESSAGES)])
     assert (
         deliveries.sent([(rows, rows + np.array([0, 1, 0, 0]), 0, 1 << 20)], 4) is not None

@@ -9,7 +9,9 @@ from onnx import helper
 import tx8fast
 from tests.support.checkpoints import make_checkpoint
 from tests.support.cli_case import Caller, write_mlp, write_onnx
-from tx8fast.errors import ConfigError, UnusedOptionWarning
+from tx8fast.api import CompileOptions, compile_ir, open_model
+from tx8fast.errors import ConfigError, InfeasibleError, UnusedOptionWarning
+from tx8fast.machine import load_machine
 
 SEQ = {"phase": "prefill", "seq": 8}
 
@@ -98,6 +100,22 @@ def test_any_table_gives_a_right_program(llama, plain, tmp_path, table: str) -> 
         warnings.simplefilter("ignore", UnusedOptionWarning)
         compiled = tx8fast.compile(llama, opt=1, group_table=str(path), **SEQ)
     assert close(outputs(compiled), plain[1])
+
+
+@pytest.mark.parametrize("opt", [1, 2, 3])
+def test_a_group_that_does_not_fit_is_told_at_every_level(tmp_path, opt: int) -> None:
+    """The weights of a block of channels fill a small scratchpad."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["h"], "wide", pads=[1, 1, 1, 1]),
+        helper.make_node("AveragePool", ["z"], ["p"], kernel_shape=[2, 2], strides=[2, 2]),
+        helper.make_node("Add", ["h", "p"], ["y"]),
+    ]
+    w = np.zeros((65, 130, 3, 3), np.float32)
+    shapes, out = {"x": (20, 130, 8, 2), "z": (20, 65, 16, 4)}, {"y": (20, 65, 8, 2)}
+    path = write_onnx(tmp_path / "m.onnx", nodes, shapes, out, {"w": w})
+    options = CompileOptions(opt=opt, group_table="1", dtype="fp16")
+    with pytest.raises(InfeasibleError, match="wide"):
+        compile_ir(open_model(path), load_machine("tx8", {"tile.spm_bytes": 180_224}), options)
 
 
 def test_the_command_line_takes_a_table(mlp, activated, tmp_path, capsys) -> None:

@@ -19,7 +19,8 @@ from tx8fast.numerics.formats import FORMAT_CODES, np_dtype
 from tx8fast.simulator.cycle import simulate
 from tx8fast.tile.blocks import Code, Columns
 from tx8fast.tile.epochs import LOADS, STORES, time_steps
-from tx8fast.tile.fills import Multicasts
+from tx8fast.tile.fills import Multicasts, no_multicasts
+from tx8fast.tile.joined import TileCode
 from tx8fast.tile.nodes import Nodes
 from tx8fast.tile.ranks import Way
 from tx8fast.tile.schedule import ORDERS, TileOrder, free_ranks, list_orders, measured
@@ -69,16 +70,20 @@ def code(rows: np.ndarray) -> Code:
     return Code(rows, np.arange(len(rows)), np.zeros(len(rows), np.int64), Columns(load_machine("tx8"), rows))
 
 
+def ordered(order: TileOrder, rows: np.ndarray, step: np.ndarray) -> np.ndarray:
+    """The rows, which share no operands with other tiles, in the wanted order."""
+    return rows[order.of_tile(TileCode(code(rows), step, no_multicasts(), step)).at]
+
+
 def test_an_engine_works_on_the_next_slice_where_it_would_wait() -> None:
     order = TileOrder(load_machine("tx8"), "free", 30.0)
     rows = nest()
-    found, forms = order.of(code(rows), steps_of(rows))
-    assert len(forms) == len(rows)
+    found = ordered(order, rows, steps_of(rows))
     assert sorted(map(bytes, found)) == sorted(map(bytes, rows))
     exp, neg = (isa.INSTRUCTIONS[name].OPCODE for name in ("exp_v", "neg_v"))
     vector = [opcode for opcode in found["opcode"].tolist() if opcode in (exp, neg)]
     assert vector[: EXPS + 2] == [exp] * (EXPS + 1) + [neg]
-    assert order.of(code(rows), steps_of(rows))[0].tobytes() == found.tobytes()
+    assert ordered(order, rows, steps_of(rows)).tobytes() == found.tobytes()
     (made, again) = order.made
     assert made == again
     vectors = Columns(load_machine("tx8"), rows).took(30.0)[isa.units(rows) == 0].sum()
@@ -104,8 +109,8 @@ def test_in_time_steps_transfers_go_beside_the_slice_before_and_behind() -> None
     assert time_steps(kind, took, step, before)[kind == LOADS].tolist() == [0, 0, 1, 2]
     slow = time_steps(kind, np.where((kind < 2) & (step == 2), 1, took), step, before)
     assert slow[kind == LOADS].tolist() == [0, 0, 0, 1]  # slice 1 has room that slice 2 has not, and makes more
-    ordered = TileOrder(load_machine("tx8"), "stepped", 30.0).of(code(rows), step)[0]
-    assert sorted(map(bytes, ordered)) == sorted(map(bytes, rows))
+    found = ordered(TileOrder(load_machine("tx8"), "stepped", 30.0), rows, step)
+    assert sorted(map(bytes, found)) == sorted(map(bytes, rows))
 
 
 def product(left: int, out: int, k: int, dtype: str) -> tuple:
@@ -142,7 +147,7 @@ def test_orders_are_improved_backwards_and_forwards() -> None:
     after = np.repeat(np.arange(len(rows)), np.diff(before[0]))
     assert all((p[before[1]] < p[after]).all() for p in place)
     order = TileOrder(load_machine("tx8"), "best", 30.0)
-    order.of(code(rows), np.zeros(len(rows), np.int64))
+    ordered(order, rows, np.zeros(len(rows), np.int64))
     first = measured(columns.of(np.arange(len(rows))), plain, order.share, order.port).cycles
     assert order.made[0].cycles["free"] < first
 
@@ -152,7 +157,7 @@ def test_transfers_of_one_place_in_ddr_keep_their_order() -> None:
     rows = nest()
     rows["ddr"] = 0
     found = [
-        TileOrder(load_machine("tx8"), "free", 30.0, aliased).of(code(rows), steps_of(rows))[0]
+        ordered(TileOrder(load_machine("tx8"), "free", 30.0, aliased), rows, steps_of(rows))
         for aliased in (None, np.zeros(2, np.int64))
     ]
     transfers = [[u for u in isa.units(rows).tolist() if u in (2, 3)] for rows in found]
@@ -166,8 +171,9 @@ def test_a_row_goes_while_messages_are_under_way(touches: bool) -> None:
     wait = isa.make("wait_worker", workers=0)
     rows = isa.rows([wait, wait, isa.make("exp_v", src0=target if touches else 256, dst=512, n=64, fmt=F32)])
     columns = Columns(machine, rows)
-    one = [np.array([n]) for n in (0, 2, 1500, 9000, 0)]
-    multicasts = Multicasts(*one, [((), ((target, target + 4096),))], np.zeros((3, 0), np.int64))
+    begin, end, sending, cycles, reach = np.array([[0], [2], [1500], [9000], [0]])
+    reaches = [((), ((target, target + 4096),))]
+    multicasts = Multicasts(begin, end, sending, cycles, reach, reaches, np.zeros((3, 0), np.int64))
     nodes = Nodes(machine, columns, (columns.read, columns.write, np.arange(3)), multicasts, np.zeros(3, np.int64))
     order, windows = nodes.seen(*nodes.ordered(30.0, Way("free", better_than="age")))
     found = measured(nodes.costs, order, 30.0, 32.0, windows)

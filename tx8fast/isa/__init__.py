@@ -21,7 +21,7 @@ from tx8fast.isa.base import (
     make,
     make_rows,
 )
-from tx8fast.isa.expand import execution, expand, roll, row_forms
+from tx8fast.isa.expand import execution, expand, roll, rolled, row_forms
 from tx8fast.isa.lanes import scalar_pattern
 from tx8fast.isa.limits import check_fields, offset_problems, value_problems
 from tx8fast.isa.quant import pack_quant
@@ -66,6 +66,7 @@ __all__ = [
     "ranges",
     "rereads",
     "roll",
+    "rolled",
     "row_forms",
     "rows",
     "scalar",

@@ -7,6 +7,8 @@ row is constant. expand(roll(rows)) == rows, byte for byte.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from tx8fast._kernels import distinct_rows, find_folds
@@ -22,6 +24,7 @@ MAX_PERIODS = 64
 MAX_ROWS = 1 << 24
 _NEIGHBOURS = 4
 WORDS_BUT_OFFSETS = words_but("ddr")
+Rows = Callable[[int, int], np.ndarray]  # makes the rows of a range [lo, hi) of a code
 
 
 def expand(code: np.ndarray) -> np.ndarray:
@@ -102,16 +105,31 @@ def _match_loops(opcode: np.ndarray, marks: np.ndarray) -> dict[int, int]:
     return partner
 
 
-def roll(rows: np.ndarray, forms: np.ndarray | None = None) -> np.ndarray:
-    """Return `rows` (loop-free RECORD array) with repeats folded into LOOP/END, at most MAX_LOOPS deep. forms: `row_forms` of
-    the rows where they are known."""
+def roll(rows: np.ndarray) -> np.ndarray:
+    """Return `rows` (loop-free RECORD array) with repeats folded into LOOP/END, at most MAX_LOOPS deep."""
     code = np.ascontiguousarray(rows, RECORD)
-    for _ in range(MAX_LOOPS + 1):
-        folds = _find_folds(code, row_forms(code) if forms is None else forms)
+    return rolled(_slices(code), code["ddr"], row_forms(code))
+
+
+def rolled(rows: Rows, ddr: np.ndarray, forms: np.ndarray) -> np.ndarray:
+    """As `roll`, of rows of which only those are made that stay. rows: makes those of a range [lo, hi); ddr (n,) int64: their DDR offsets;
+    forms (n,) int32: `row_forms` of all of them, or other numbers as good."""
+    outside = np.zeros(len(ddr), np.int64)
+    folds = _find_folds(np.ascontiguousarray(ddr), forms, outside, np.ones(len(ddr), bool))
+    code = _apply(rows, ddr, folds)
+    for _ in range(MAX_LOOPS if folds else 0):
+        level = _level(code)
+        # rows that already sit in MAX_LOOPS loops cannot be wrapped once more
+        ddr = np.ascontiguousarray(code["ddr"])
+        folds = _find_folds(ddr, row_forms(code), level, _room(code, level))
         if not folds:
             break
-        code, forms = _apply(code, folds), None
+        code = _apply(_slices(code), ddr, folds)
     return code
+
+
+def _slices(code: np.ndarray) -> Rows:
+    return lambda lo, hi: code[lo:hi]
 
 
 def row_forms(code: np.ndarray) -> np.ndarray:
@@ -133,15 +151,10 @@ def _periods(ids: np.ndarray) -> list[int]:
     return sorted(int(p) for p in best if score[p] >= MIN_REPEATS - 1)
 
 
-def _find_folds(code: np.ndarray, ids: np.ndarray) -> list[tuple[int, int, int]]:
-    """Return disjoint (start, period, repeats), ascending by start; ids: `row_forms`."""
-    n = len(code)
-    if n < 2 * MIN_REPEATS:
+def _find_folds(ddr: np.ndarray, ids: np.ndarray, level: np.ndarray, free: np.ndarray) -> list[tuple[int, int, int]]:
+    """Return disjoint (start, period, repeats), ascending by start. ids: `row_forms`; level: `_level`; free: `_room`."""
+    if len(ids) < 2 * MIN_REPEATS:
         return []
-    ddr = np.ascontiguousarray(code["ddr"])
-    level = _level(code)
-    # rows that already sit in MAX_LOOPS loops cannot be wrapped once more
-    free = _room(code, level)
     return sorted(find_folds(ids, ddr, level, free, _periods(ids), MIN_REPEATS, MIN_SAVING))
 
 
@@ -161,14 +174,14 @@ def _room(code: np.ndarray, level: np.ndarray) -> np.ndarray:
     return deepest[item] < MAX_LOOPS
 
 
-def _apply(code: np.ndarray, folds: list[tuple[int, int, int]]) -> np.ndarray:
+def _apply(rows: Rows, ddr: np.ndarray, folds: list[tuple[int, int, int]]) -> np.ndarray:
     """Return the code with each fold replaced by LOOP, one body, END."""
     pieces: list[np.ndarray] = []
     at = 0
     for start, period, repeats in folds:
-        pieces.append(code[at:start])
-        body = code[start : start + period].copy()
-        steps = code["ddr"][start + period : start + 2 * period] - body["ddr"]
+        pieces.append(rows(at, start))
+        body = rows(start, start + period).copy()
+        steps = ddr[start + period : start + 2 * period] - ddr[start : start + period]
         body["ddr_step"][:, 1:] = body["ddr_step"][:, :-1].copy()
         body["ddr_step"][:, 0] = steps
         body["depth"] += 1
@@ -178,5 +191,5 @@ def _apply(code: np.ndarray, folds: list[tuple[int, int, int]]) -> np.ndarray:
         loop["p"][:, 0] = repeats
         pieces += [loop, body, end]
         at = start + period * repeats
-    pieces.append(code[at:])
+    pieces.append(rows(at, len(ddr)))
     return np.concatenate(pieces)

@@ -132,7 +132,8 @@ class Members(Stream):
         assert wire is not None
         if wire[0] == "in" and wire not in self.inputs:
             spec = self.record.operands[wire[1]]
-            if spec is None or spec.shape[:2] != (self.n_images, self.positions) or spec.layout != "blocked":
+            rows = (self.n_images, self.positions)
+            if spec is None or len(spec.shape) != 3 or spec.shape[:2] != rows or spec.layout != "blocked":
                 raise NotLowerable("what comes in is blocked [sequences, positions, channels]")
             self.inputs[wire] = self._read(wire[1], self._sequences(spec))
         return wire

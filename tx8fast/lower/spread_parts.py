@@ -57,9 +57,18 @@ class SpreadParts(ConvStream):
             b - a > block for x in (*([] if sums else low.reads[:1]), low.writes[0]) for a, b in [x.box(lo, one)[-1]]
         ):
             return False
+        last = ((*lo[:2], (units - 1) * low.units[2], *lo[3:]), hi)
+        if sums and not self._begins_aligned(i, [(lo, one), last]):
+            return False
         width = stage.shape[2] if stage.windowed else 1
         band = self._band(i) * width
         return max(band, LEAST_ROWS) * units <= max(hi[1] * width, LEAST_ROWS) * -(-units // self.per_image)
+
+    def _begins_aligned(self, i: int, found: Sequence[Ranges]) -> bool:
+        """True if the weights of every block of channels that is summed begin where an instruction can read them."""
+        weights, block = self.stages[i].low.reads[1], block_size(self.stages[i].low.writes[0].spec.dtype)
+        places = [weights.local(weights.box(*own)).offset(0, block) for own in found if own[1][3] > block]
+        return not any(at % ALIGN_BYTES for at in places)
 
     def _turned(self) -> list[int]:
         """Return by member which tile has the first channels: where these are few, others than of the member before, so that all tiles

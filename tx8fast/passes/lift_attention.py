@@ -190,8 +190,8 @@ def _guard(constants: Constants) -> Pattern:
             return False
         mask = mask_of(soft)
         if mask is None:
-            if made_by(soft.operands[0], "add") is not None:
-                return False  # a mask that is not recognised
+            if not _is_score(soft.operands[0]):
+                return False  # a mask that is not recognised, or a row that somebody gave
         elif not _never_empty(mask, constants):
             return _factor_per_row(op, rw, soft, mask)
         rw.replace(op, [p])

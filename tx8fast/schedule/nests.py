@@ -18,7 +18,7 @@ from tx8fast.lower.transfer import PIECES
 from tx8fast.machine import Machine
 from tx8fast.schedule.buffers import Buffers, access_arguments
 from tx8fast.tile import sharing
-from tx8fast.tile.blocks import Columns
+from tx8fast.tile.blocks import Columns, OrderedCode
 from tx8fast.tile.emit import NestCode, Share, code_key
 from tx8fast.tile.joined import Span, TileCode, joined, named, nest_of
 from tx8fast.tile.nodes import waits
@@ -110,8 +110,8 @@ class LaunchCode:
         shares = [machine.ddr_bytes_per_cycle / max(1, sum(not r.idle for r in nest.tiling.ranges)) for nest in nests]
         self.orders = [TileOrder(machine, order, share) for share in shares]
         self.order = LaunchOrder(machine, self.orders, min(shares))
-        rows, columns = waits(machine)
-        self.border: tuple[np.ndarray, Columns] = rows[:1], columns.of(np.arange(1))  # messages are sent
+        self.waits = waits(machine)
+        self.border: tuple[np.ndarray, Columns] = self.waits[0][:1], self.waits[1].of(np.arange(1))  # messages are sent
         self.codes: list[np.ndarray] = []
         self.tile_code = np.full(machine.n_tiles, -1, np.int16)
         self.offsets = np.concatenate([n.offsets for n in nests], axis=1)
@@ -167,21 +167,19 @@ class LaunchCode:
             (like, *_), shares, late = found[i]
             tiles.append(self.nests[i].of(t, like, shares).code(shares, late))
         if len(self.nests) == 1:
-            order, tile = self.orders[0], tiles[0]
+            tile, order = tiles[0], self.orders[0]
             order.aliased = aliased
-            wanted = order.of_tile(tile)
-            rows, forms = order.written(tile.code, wanted.at, wanted.worker)
+            wanted = order.of_tile(tile)[:2]
         else:
             early = [n.buffers.early for n in self.nests]
             self.order.aliased = aliased
-            rows, forms = self.order.of(joined(tiles, at, self.slots, early, self.border), tiles, at)
+            tile = joined(tiles, at, self.slots, early, self.border)
+            wanted = self.order.of(tile, tiles, at)
+        code = OrderedCode(tile.code.followed_by(*self.waits), *wanted, self.ends)
         # what repeats in a nest is found nest by nest
-        nest = np.maximum.accumulate(nest_of(rows))
-        cuts = [0, *(np.flatnonzero(np.diff(nest)) + 1).tolist(), len(rows)]
-        ends = -1 - np.arange(len(self.ends), dtype=np.int32)
-        pieces = [(rows[a:b], forms[a:b]) for a, b in zip(cuts, cuts[1:], strict=False)]
-        pieces[-1] = np.concatenate([pieces[-1][0], self.ends]), np.concatenate([pieces[-1][1], ends])
-        return np.concatenate([isa.roll(*piece) for piece in pieces])
+        nest = np.maximum.accumulate(nest_of(code.code.plain)[code.number])
+        cuts = [0, *(np.flatnonzero(np.diff(nest)) + 1).tolist(), len(nest) + len(self.ends)]
+        return np.concatenate([code.rolled(a, b) for a, b in zip(cuts, cuts[1:], strict=False)])
 
     def facts(self) -> list[dict[str, Any]]:
         """Return how the codes of every nest are ordered."""

@@ -118,7 +118,8 @@ def _cover(
     start = list(cuts)
     edges = edges_of(steps)
     priced = {k: (step, cost_of(step, planner)) for k, step in candidates(fn, steps, planner.machine, given).items()}
-    priced |= {k: (step, cost_of(step, planner)) for k, step in cuts.items()}  # of several that take the same steps
+    # of several that take the same steps; a group that was asked for and does not fit is left to the end, too
+    priced |= {k: (step, min(cost_of(step, planner), NO_PLAN)) for k, step in cuts.items()}
     pool = {k: found for k, found in priced.items() if found[1] < float("inf")}
     problem = _problem(len(steps), pool, edges, start)
     choice = solver.choose(problem)

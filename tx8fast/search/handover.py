@@ -157,8 +157,11 @@ def fits_whole(how: Tiling) -> bool:
 
 
 def begins_right(how: Tiling, k: int) -> bool:
-    """True if slices of result k that lie one right behind the other begin where operands may, on every tile."""
-    return all(r.idle or how.pitch(k, r) % ALIGN_BYTES == 0 for r in how.ranges)
+    """True if slices of result k may lie one right behind the other on every tile: they begin where operands may then, and none has
+    gaps between its matrices, for which it would take more bytes than there are of the result."""
+    access = how.accesses[k]
+    sizes = [(how.pitch(k, r), access.size_bytes(*how.first_slice(r))) for r in how.ranges if not r.idle]
+    return all(n % ALIGN_BYTES == 0 and n == taken for n, taken in sizes)
 
 
 def may_gather(a: Lowering, ka: int, b: Lowering, kb: int) -> bool:

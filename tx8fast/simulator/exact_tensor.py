@@ -179,11 +179,15 @@ def ordered_product(a: np.ndarray, b: np.ndarray, fmt: int, acc: np.ndarray | No
 
 
 def _digits(x: np.ndarray) -> list[np.ndarray]:
-    """Return bf16 parts that add up to f32 `x`, heaviest first."""
+    """Return bf16 parts that add up to f32 `x`, heaviest first: rounded to nearest, or toward zero where the first would be infinite."""
     import ml_dtypes
 
-    out = []
+    out: list[np.ndarray] = []
+    with np.errstate(over="ignore"):
+        far = np.isfinite(x) & np.isinf(x.astype(ml_dtypes.bfloat16))
     for _ in range(BF16_DIGITS):
-        out.append(x.astype(ml_dtypes.bfloat16).astype(np.float32))
+        short = (np.ascontiguousarray(x).view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
+        with np.errstate(over="ignore"):
+            out.append(np.where(far, short, x.astype(ml_dtypes.bfloat16).astype(np.float32)))
         x = np.where(np.isfinite(out[-1]), x - out[-1], np.float32(0))
     return out

@@ -16,6 +16,7 @@ from tx8fast.lower.transfer import PIECES
 from tx8fast.machine import Machine
 from tx8fast.records import dataclass
 
+WINDOWS = 3  # of registers
 DDR = 1 << 40  # bytes of DDR stand behind all addresses of the scratchpad
 #: what the event kernel calls rows that wait; sends are over when the tiles that wait for them are released
 SYNC_KINDS = {"wait": KIND_WAIT, "wait_worker": KIND_WAIT_WORKER, "send_wait": KIND_WAIT_WORKER}
@@ -90,6 +91,38 @@ class Code:
             np.append(self.ddr, np.zeros(len(rows), np.int64)),
             self.columns.followed_by(columns),
         )
+
+
+@dataclass(frozen=True)
+class OrderedCode:
+    """Rows of a code in an order, each in its register window; rows behind them are `ends`, which no other row is like."""
+
+    code: Code
+    at: np.ndarray
+    worker: np.ndarray
+    ends: np.ndarray
+
+    @property
+    def number(self) -> np.ndarray:
+        """Which of the code's distinct rows each row is, without the ends."""
+        return self.code.at[self.at]
+
+    def rolled(self, lo: int, hi: int) -> np.ndarray:
+        """Return rows [lo, hi), the ends counted, with repeats folded into loops."""
+        n = len(self.at)
+        own, ends = slice(lo, min(hi, n)), slice(max(0, lo - n), max(0, hi - n))
+        number = self.number[own]
+        forms = (self.code.forms[number] * WINDOWS + self.worker[own]).astype(np.int32)
+        ddr = self.code.plain["ddr"][number] + self.code.ddr[self.at[own]]
+        forms = np.append(forms, -1 - np.arange(ends.start, ends.stop, dtype=np.int32))
+        ddr = np.append(ddr, self.ends["ddr"][ends])
+        return isa.rolled(lambda a, b: self._rows(lo + a, lo + b), ddr, forms)
+
+    def _rows(self, lo: int, hi: int) -> np.ndarray:
+        n = len(self.at)
+        rows = self.code.rows(self.at[lo : min(hi, n)])
+        rows["worker"] = self.worker[lo : min(hi, n)]
+        return rows if hi <= n else np.concatenate([rows, self.ends[max(0, lo - n) : hi - n]])
 
 
 def aliased_ranges(code: Code, begin: np.ndarray, read: np.ndarray, write: np.ndarray) -> None:

@@ -46,7 +46,7 @@ Deliveries = tuple[tuple[Message, ...], ...]  # by the tile that sends
 
 def delivered(a: Tiling, b: Tiling, ways: Sequence[Way]) -> Deliveries | None:
     """Return what every tile sends so that all have the operands of b that it gets from a; None if a's tiles do not have all of it,
-    or several have the same bytes."""
+    or several have the same bytes, or several bytes have one place."""
     return sent(
         [(pieces(a, ka), pieces(b, kb), source, target) for ka, kb, source, target in ways], a.low.machine.n_tiles
     )
@@ -124,7 +124,10 @@ def _moved(have: np.ndarray | None, want: np.ndarray | None) -> np.ndarray | Non
         return None
     have = have[np.argsort(have[:, 0], kind="stable")]
     begin, end = have[:, 0], have[:, 0] + have[:, 3]
-    if (begin[1:] < end[:-1]).any():
+    there = want[np.lexsort((want[:, 2], want[:, 1]))]
+    # loads that fill the same byte have an order: of heads with idle lanes the next one's values lie in the lanes of the one before
+    twice = (there[1:, 1] == there[:-1, 1]) & (there[1:, 2] < there[:-1, 2] + there[:-1, 3])
+    if (begin[1:] < end[:-1]).any() or twice.any():
         return None
     first = np.searchsorted(end, want[:, 0], "right")
     count = np.searchsorted(begin, want[:, 0] + want[:, 3], "left") - first

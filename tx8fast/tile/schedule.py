@@ -32,14 +32,13 @@ from tx8fast.records import dataclass
 from tx8fast.tile.blocks import Code, Columns, aliased_ranges
 from tx8fast.tile.epochs import by_steps
 from tx8fast.tile.joined import TileCode
-from tx8fast.tile.nodes import Nodes, Ranked, Touched, waits
+from tx8fast.tile.nodes import Nodes, Ranked, Touched
 from tx8fast.tile.ranks import Way, by_path
 
 #: orders of instructions: that of the loop nest, list scheduling over the whole nest, and the same by time steps
 POLICIES = ("nest", "free", "stepped")
 #: what a compilation may ask for: one of them, or the list order with the fewest cycles
 ORDERS = (*POLICIES, "best")
-WINDOWS = 3  # of registers
 MAX_ROWS = 1 << 15  # of one code; of a longer one no orders are compared
 #: of the cycles of plain list scheduling, what a further order may take: its transfers may meet those of other tiles elsewhere. Of 0.99,
 #: 0.995, 0.998 and 1 on twelve programs of the replay corpus at opt 2 this one makes none slower and seven faster, by up to 0.8 %; at
@@ -179,11 +178,6 @@ class TileOrder:
         self.way: Way | None = None  # of codes with multicasts
         self.listed: dict[tuple[bytes, ...], tuple[Ranked, tuple[np.ndarray, np.ndarray]]] = {}  # of them, by form
 
-    def of(self, code: Code, step: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return rows, none of which waits for anything, in the wanted order, and their forms (`Code.forms`). step (n,): of the loop
-        nest, to which each row belongs."""
-        return self.written(code, *self._alone(code, step))
-
     def of_tile(self, tile: TileCode) -> Found:
         """Return the wanted order of a tile's rows."""
         return self._shared(tile) if tile.multicasts.count else Found(*self._alone(tile.code, tile.step))
@@ -255,11 +249,3 @@ class TileOrder:
             "policy_cycles": {p: n for p, n in took.items() if n},
             "order_bound_cycles": max((o.least for o in self.made), default=0),
         }
-
-    def written(self, code: Code, at: np.ndarray, worker: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the rows in an order, each in its window, and their forms."""
-        code = code.followed_by(*waits(self.machine))
-        out = code.rows(at)
-        out["worker"] = worker
-        plain = code.at[at]
-        return out, (code.forms[plain] * WINDOWS + worker).astype(np.int32)

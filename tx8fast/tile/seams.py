@@ -40,7 +40,7 @@ class LaunchOrder:
         return self.way is not None and self.way[0]
 
     def of(self, tile: TileCode, nests: Sequence[TileCode], numbers: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the rows of several nests in the order that they have together, and their forms. tile: all of them as one code;
+        """Return the order that the rows of several nests have together, and the window of each. tile: all of them as one code;
         numbers: of the nests."""
         alone = [self.orders[i].of_tile(nest) for i, nest in zip(numbers, nests, strict=True)]
         order = self.orders[numbers[0]]
@@ -56,20 +56,20 @@ class LaunchOrder:
                 together = measured(costs, apart[0], self.share, order.port, apart[1]).cycles
                 self.saved_cycles = max(0, self._waiting(nests, alone) - together)
             self.way = self.way or (True, False)
-            return order.written(code, *apart)
+            return apart
         held, order.aliased = order.aliased, self.aliased
         nodes = Nodes(self.machine, costs, order.touched(code, costs), tile.multicasts, tile.fill, tile.borders)
         order.aliased = held
         ranked = self._ranked(nodes, tile, nests, alone)
         if self.way is not None:
-            return order.written(code, *nodes.listed(ranked, self.way[1]))
+            return nodes.listed(ranked, self.way[1])
         found = [apart, *[nodes.listed(ranked, d) for d in drains]]
         timed = [nodes.seen(*at) for at in found]
         cycles = [measured(nodes.costs, at, self.share, order.port, worker).cycles for at, worker in timed]
         best = better(cycles)
         self.way = best == 0, drains[max(0, best - 1)]
         self.saved_cycles = (cycles[0] if tile.multicasts.count else self._waiting(nests, alone)) - cycles[best]
-        return order.written(code, *found[best])
+        return found[best]
 
     def _waiting(self, nests: Sequence[TileCode], alone: Sequence[Found]) -> int:
         """Return the cycles of nests without multicasts, between which a tile waits for its engines."""

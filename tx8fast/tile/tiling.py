@@ -204,10 +204,12 @@ class Tiling:
     def pitch(self, k: int, r: TileRange) -> int:
         """Return the bytes from one slice of a result that stays to the next one, on a tile with such a range: those of a slice alone, so
         that what tiles have is one run whatever rows they have."""
-        access, slices = self.accesses[k], self.plan.slices
-        return access.local(
-            access.box(r.lo, [min(a + n, b) for a, n, b in zip(r.lo, slices, r.hi, strict=True)])
-        ).size_bytes
+        access = self.accesses[k]
+        return access.local(access.box(*self.first_slice(r))).size_bytes
+
+    def first_slice(self, r: TileRange) -> tuple[tuple[int, ...], list[int]]:
+        """Return the factor ranges of the first slice on a tile with such a range, which is its longest."""
+        return r.lo, [min(a + n, b) for a, n, b in zip(r.lo, self.plan.slices, r.hi, strict=True)]
 
     def slot_bytes(self, k: int) -> int:
         """Return the bytes from one buffer of an access to the next one."""

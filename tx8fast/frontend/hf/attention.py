@@ -163,8 +163,9 @@ def _softmax(m: Blocks, i: int, s: Value, past: Past, at: str) -> Value:
     seq, window = s.shape[-1], c.windows[i]
     ahead = (c.encoder and not c.causal) or past is not None
     leaning = m.leaning.get(i if c.relative is not None and c.relative.each else 0)
-    # a mask that also says what distance costs is added where nothing hides, too
-    visible = () if ahead or leaning is not None else (0, window if window < seq else 0)
+    # a mask that also says what distance costs is added where nothing hides, too; chunks are no band
+    banded = not ahead and leaning is None and not 0 < c.sight(i)[1] < seq
+    visible = (0, window if window < seq else 0) if banded else ()
     mask = leaning or m.masks.get(c.sight(i))
     if mask is None:
         return m.b("softmax", s, axis=-1, scale=scale, visible=visible, loc=at + ".softmax")

@@ -24,10 +24,13 @@ static void words_of(const operand *o, int64_t place, int64_t k, int64_t skip, i
         memcpy(out, x, (size_t)n * 4);
         return;
     }
+    /* parts are rounded to nearest; of numbers beyond the largest one of bf16 toward zero, as the sum of parts would be infinite on the way */
+    bool cut[128];
+    for (int64_t i = 0; i < n; i++) cut[i] = (bits_of(x[i]) & 0x7FFFFFFFu) >= 0x7F7F8000u;
     for (int part = 0; part < PARTS; part++)
         for (int64_t i = 0; i < n; i++) {
-            uint32_t b = bits_of(x[i]);
-            float y = f32_of(x[i] != x[i] ? NAN_F32 : (b + 0x7FFF + (b >> 16 & 1)) & 0xFFFF0000u);
+            uint32_t b = bits_of(x[i]), up = cut[i] ? 0 : 0x7FFF + (b >> 16 & 1);
+            float y = f32_of(x[i] != x[i] ? NAN_F32 : (b + up) & 0xFFFF0000u);
             out[part * step + i] = bits_of(y);
             x[i] = y - y == 0 ? x[i] - y : 0;
         }

@@ -1,0 +1,101 @@
+"""Softmax of rows with special values, alone and behind a product, in every format at every level: NaN where the definition says NaN, and
+nowhere else."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+from frontend.onnx.onnx_build import BOOL, info, model, node
+
+import tx8fast
+
+FORMATS = {"fp32": np.float32, "bf16": ml_dtypes.bfloat16, "fp16": np.float16}
+ROWS, WIDE, DEEP = 12, 70, 24
+INF, LOWEST = np.inf, float(np.finfo(np.float32).min)
+
+
+def rows() -> np.ndarray:
+    """Rows of one special value, of several, and of plain numbers."""
+    x = np.random.default_rng(0).standard_normal((ROWS, WIDE)).astype(np.float32)
+    x[1], x[2], x[3], x[4] = -INF, np.nan, INF, LOWEST
+    x[5, ::2], x[6, 3], x[7, 5] = -INF, np.nan, INF
+    x[8, 4], x[8, 7], x[9, 1:] = INF, -INF, -INF
+    x[10], x[11] = -LOWEST, 3.3962e38
+    return x
+
+
+def softmax(x: np.ndarray, log: bool) -> np.ndarray:
+    with np.errstate(all="ignore"):
+        z = x.astype(np.float64) - x.astype(np.float64).max(-1, keepdims=True)
+        whole = np.exp(z).sum(-1, keepdims=True)
+        return z - np.log(whole) if log else np.exp(z) / whole
+
+
+def same(found: np.ndarray, wanted: np.ndarray, dtype: str) -> bool:
+    found = found.astype(np.float64)
+    size = {"fp32": 1e-5, "bf16": 2e-2, "fp16": 2e-3}[dtype]
+    with np.errstate(invalid="ignore"):
+        near = np.abs(found - wanted) <= size * np.maximum(1, np.abs(wanted))
+    return bool((near | (found == wanted) | (np.isnan(found) & np.isnan(wanted))).all())
+
+
+@pytest.mark.parametrize("dtype", FORMATS)
+@pytest.mark.parametrize("log", [False, True])
+@pytest.mark.parametrize("behind", [False, True])
+def test_special_rows(tmp_path, dtype, log, behind):
+    x, kind = rows(), FORMATS[dtype]
+    with np.errstate(over="ignore"):
+        wanted = softmax(x.astype(kind), log)
+    feeds = {"x": x}
+    steps, name = [], "x"
+    if behind:  # a product that the rows are added to: its numbers vanish beside those that matter, and are 0 elsewhere
+        feeds["a"] = np.zeros((ROWS, DEEP), np.float32)
+        steps, name = [node("MatMul", "a w", "p"), node("Add", "p x", "s")], "s"
+    steps.append(node("LogSoftmax" if log else "Softmax", name, "y", axis=-1))
+    weights = {"w": np.ones((DEEP, WIDE), np.float32)} if behind else {}
+    path = tmp_path / "m.onnx"
+    onnx.save(model(steps, [info(n, a.shape) for n, a in feeds.items()], [info("y", x.shape)], weights), path)
+    for opt in (1, 2, 3):
+        found = tx8fast.compile(path, opt=opt, dtype=dtype).run(feeds)["y"]
+        assert same(found, wanted, dtype), (opt, [r for r in range(ROWS) if not same(found[r], wanted[r], dtype)])
+
+
+CHOICES = {
+    "one choice": (["Where seen x low s"], 1),
+    "two choices": (["Where seen x low t", "Where also t low s"], 2),
+    "a choice, scaled": (["Where seen x low t", "Mul t half s"], 1),
+    "least of both": (["Where seen high low t", "Min x t s"], 1),
+    "given": (["Add given half s"], 0),
+}
+
+
+@pytest.mark.parametrize("dtype", FORMATS)
+@pytest.mark.parametrize("choice", CHOICES)
+def test_a_guard_stays_where_a_row_may_see_nothing(tmp_path, dtype, choice):
+    """where(isnan(p), 0, p) behind a softmax: rows that see nothing are 0, whatever hides them."""
+    rng = np.random.default_rng(1)
+    seen, also = (rng.random((ROWS, WIDE)) < 0.7 for _ in range(2))
+    seen[3], also[5], seen[8, :-1] = False, False, False
+    x = rng.standard_normal((ROWS, WIDE)).astype(np.float32)
+    words, masks = CHOICES[choice]
+    feeds = {"x": x, "seen": seen, "also": also, "given": np.where(seen & also, x, -INF).astype(np.float32)}
+    hidden = {0: ~(seen & also), 1: ~seen, 2: ~(seen & also)}[masks]
+    steps = [node(op, " ".join(ins), out) for op, *ins, out in (w.split() for w in words)]
+    steps += [node("Softmax", "s", "p", axis=-1), node("IsNaN", "p", "n"), node("Where", "n zero p", "y")]
+    used = {n for s in steps for n in s.input}
+    feeds = {n: a for n, a in feeds.items() if n in used}
+    weights = {"low": -INF, "half": 0.5, "zero": 0.0, "high": 1e30}
+    ins = [info(n, a.shape, BOOL if a.dtype == bool else 1) for n, a in feeds.items()]
+    constants = {n: np.array(v, np.float32) for n, v in weights.items() if n in used}
+    path = tmp_path / "m.onnx"
+    onnx.save(model(steps, ins, [info("y", x.shape)], constants), path)
+    score = {"a choice, scaled": x * 0.5, "given": x + 0.5}.get(choice, x)
+    wanted = np.nan_to_num(softmax(np.where(hidden, -INF, score), False))
+    assert not wanted[3].any() and wanted[0].any()
+    results = [tx8fast.compile(path, opt=opt, dtype=dtype).run(feeds)["y"] for opt in (1, 2, 3)]
+    assert all(same(found, wanted, dtype) for found in results)
+    assert all(same(a, b.astype(np.float64), dtype) for a, b in pairwise(results))
