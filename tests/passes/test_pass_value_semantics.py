@@ -165,6 +165,19 @@ def test_patterns_leave_buffers_alone():
     same_numbers(before, g.program)
 
 
+def test_views_of_buffers_stay_before_writes():
+    """A reshape of what the buffer held must not go behind the write, to its reader."""
+    g = Graph()
+    x = g.b("sigmoid", g.args[0])
+    held = g.b("reshape", x, shape=(8,))
+    y = g.b("relu_", g.b("sub_", x, g.args[0]))
+    g.ret(g.b("neg", held), y)
+    before = g.program.clone()
+    run_pipeline(g.program, "canonical-form")
+    assert g.kinds() == ["sigmoid", "reshape", "sub_", "relu_", "neg", "return"]
+    same_numbers(before, g.program)
+
+
 def test_a_copy_that_is_only_stored_away_goes():
     g = Graph()
     value = g.b("to_vtensor", g.args[0], result_types=[g.ctx.tensor((2, 4), "f32")])
