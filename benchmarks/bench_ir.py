@@ -1,4 +1,4 @@
-"""Cost of the graph IR per op: build, verify, print, parse, clone, rewrite, sweep, outline, arrays.
+"""Cost of the graph IR per op: build, verify, print, parse, clone, rewrite, sweep, outline.
 
 Run with `pytest benchmarks/bench_ir.py --benchmark-only`. Budgets are in microseconds per op with the
 garbage collector frozen; `test_budgets` fails at 1.5 times a budget.
@@ -13,7 +13,6 @@ import time
 import pytest
 
 from tx8fast.ir import Builder, new_context
-from tx8fast.ir.arrays import block_arrays
 from tx8fast.ir.clone import clone_op
 from tx8fast.ir.parser import parse_op
 from tx8fast.ir.printer import print_op
@@ -38,7 +37,6 @@ BUDGET_US = {
     "clone": 6,
     "rewrite": 10,
     "sweep": 3,
-    "arrays": 5,
     "value passes": 3,
     "level 2": 6,
 }
@@ -119,12 +117,6 @@ def test_clone(benchmark, program):
     benchmark(clone_op, program.module)
 
 
-@pytest.mark.feature("IR-50")
-def test_arrays(benchmark, program):
-    found = benchmark(block_arrays, program.main.body)
-    assert len(found.ops) == len(program.main.body)
-
-
 @pytest.mark.parametrize("compiler_pass", [Cse(), Dce(), Outline()], ids=lambda p: p.name)
 def test_pass(benchmark, program, compiler_pass):
     benchmark.pedantic(compiler_pass.run, setup=lambda: ((program.clone(),), {}), rounds=5)
@@ -158,7 +150,6 @@ def measure(program) -> dict[str, float]:
         "clone": best(lambda _: clone_op(program.module)),
         "rewrite": best(lambda p: rewrite_greedily(p.ctx, p.module, [to_tanh]), program.clone, hits),
         "sweep": best(lambda p: rewrite_greedily(p.ctx, p.module, [never]), program.clone),
-        "arrays": best(lambda _: block_arrays(program.main.body)),
         "value passes": best(lambda p: [q.run(p) for q in VALUE_PASSES], program.clone),
         "level 2": best(lambda _: verify(program.module, 2)),
     }

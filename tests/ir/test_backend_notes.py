@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import zlib
 
 import numpy as np
@@ -16,7 +15,6 @@ from tx8fast.api import compile_ir
 from tx8fast.ir import new_context, reference
 from tx8fast.ir.attrs import RegionAttr
 from tx8fast.ir.core import INPLACE, REAL
-from tx8fast.ir.export import export_program, load_exported
 from tx8fast.ir.interfaces import back_window, tile_sharding_split
 from tx8fast.ir.parser import parse_op
 from tx8fast.ir.program import IRProgram
@@ -81,20 +79,6 @@ def test_every_kind_has_code_and_the_code_computes_it(kind, monkeypatch):
 def test_kinds_without_a_random_case_are_those_of_other_tests():
     """ONNX node tests run them (tests/oracle), or StableHLO's and the value passes' own."""
     assert len(CASES) > 80 and INTERNAL <= set(CASES)
-
-
-@pytest.mark.parametrize("kind", ["gemm", "softmax", "conv", "embedding"])
-def test_a_test_case_goes_through_files(tmp_path, kind):
-    """Random parameters and data, description and raw files, compile, execute, compare."""
-    rng = np.random.default_rng(7)
-    program, inputs, wanted = program_of(kind, rng)
-    path = export_program(program, tmp_path, inputs, {f"y{i}": w for i, w in enumerate(wanted)})
-    files = [e["file"] for e in json.loads(path.read_text())["arguments"]]
-    assert len(files) == len(inputs) and all((tmp_path / f).stat().st_size for f in files)
-    back, given, expected = load_exported(new_context(), tmp_path)
-    found = compile_ir(back, MACHINE, CompileOptions()).run(given)
-    for name, w in expected.items():
-        compare(found[name], w.reshape(found[name].shape), 2e-5)
 
 
 def test_a_sum_cut_over_tiles_leaves_partial_sums_that_add_up():

@@ -7,16 +7,14 @@ import pytest
 from support.small_graph import SmallGraph, ops_of
 from support.toy_dialect import Toy
 
-from tests.support.every_kind import every_kind
 from tx8fast.errors import InternalError, VerifyError
 from tx8fast.ir import Builder, new_context
 from tx8fast.ir.attrs import ATTR_CLASSES, DevAttr, StructAttr
 from tx8fast.ir.core import Value
-from tx8fast.ir.definitions import dump_definitions, load_definitions
 from tx8fast.ir.diagnostics import CODES
 from tx8fast.ir.interfaces import infer_shapes, is_loaded, query_op_attr
 from tx8fast.ir.parser import parse_op
-from tx8fast.ir.printer import format_attr, print_op
+from tx8fast.ir.printer import format_attr
 from tx8fast.ir.rewrite import pattern, rewrite_greedily
 from tx8fast.ir.symbols import SymbolTable
 from tx8fast.ir.verify import check, verify
@@ -60,29 +58,6 @@ def test_an_error_among_twenty_thousand_ops_is_cheap_to_report():
     assert time.process_time() - start < 0.05
     assert len(error.split("\n")) < 40 and "main/add#19999" in error
     assert all(len(text) < 100 for text in CODES.values())
-
-
-def test_definitions_survive_a_text_file_and_can_parse_a_graph():
-    import json
-
-    ctx = new_context()
-    records = json.loads(json.dumps(dump_definitions(ctx)))  # JSON is YAML
-    text = print_op(every_kind(ctx).module)
-    from tx8fast.ir.core import Context
-
-    empty = Context()
-    load_definitions(empty, records)
-    assert list(empty.infos) == list(ctx.infos)
-    for a, b in zip(empty.infos.values(), ctx.infos.values(), strict=True):
-        assert (a.code, a.ins, a.outs, a.attrs, a.traits, a.since) == (
-            b.code,
-            b.ins,
-            b.outs,
-            b.attrs,
-            b.traits,
-            b.since,
-        )
-    assert print_op(parse_op(empty, text)) == text
 
 
 def test_two_patterns_that_undo_each_other_are_named():

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from tx8fast.errors import InternalError, VerifyError
 from tx8fast.ir import Block, Builder, Context, align_of, engine_of, new_context
 from tx8fast.ir.core import COLLECTIVE, CONSTANT_LIKE, INPLACE, PURE, READ_ONLY, REAL, VALUE_SEMANTICS, VIEW
-from tx8fast.ir.definitions import definition_table, dump_definitions, load_definitions
 from tx8fast.ir.interfaces import effects
 from tx8fast.ir.ops.base import ALIGN_MODES, ENGINES, OpDef, register
 
@@ -95,17 +92,6 @@ def test_interface_mistakes_are_found_at_definition():
         Context(),
         [OpDef("toy", ("x",), interfaces={"Compute": {"compute": lambda op, arrays: arrays}})],
     )
-
-
-def test_definitions_are_data():
-    records = json.loads(json.dumps(dump_definitions(CTX)))
-    empty = Context()
-    load_definitions(empty, records)
-    assert dump_definitions(empty) == dump_definitions(CTX)
-    assert empty.info("gemm").attrs == CTX.info("gemm").attrs
-    assert "| `tx8be.gemm` | lhs, rhs, bias? | y |" in definition_table(CTX)
-    with pytest.raises(VerifyError, match="unknown type 'quaternion'"):
-        load_definitions(Context(), [{**records[0], "attrs": [{"name": "a", "types": ["quaternion"]}]}])
 
 
 @pytest.mark.parametrize(

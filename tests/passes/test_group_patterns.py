@@ -5,8 +5,9 @@ import random
 import pytest
 from support.small_graph import SmallGraph, kinds, ops_of
 
+from tests.passes.test_pass_value_semantics import Graph as Aliased
 from tests.support.cli_case import Caller
-from tx8fast.errors import ConfigError
+from tx8fast.errors import ConfigError, VerifyError
 from tx8fast.ir.order import topological_sort
 from tx8fast.passes.group_load_store import GroupLoadStore
 from tx8fast.passes.group_patterns import TABLES, Candidate, GroupPatterns, find_candidates, is_convex, resolve
@@ -120,6 +121,20 @@ def test_two_groups_that_wait_for_each_other_are_not_made() -> None:
     one, two = Candidate((a.op, b.op), 2, 0), Candidate((c.op, d.op), 1, 1)
     assert is_convex(one.ops, {}) and is_convex(two.ops, {})
     assert resolve([one, two]) == [one]
+
+
+def test_what_may_be_written_over_is_not_grouped() -> None:
+    """The product and the sum in one group would stand before the write whose result the sum reads."""
+    g = Aliased(n_args=2, shape=(4, 4))
+    product = g.b("gemm", *g.args)
+    buffer = g.b("exp", g.args[0], loc="buffer")
+    g.b("sub_", buffer, g.args[1])
+    g.ret(g.b("add", product, buffer))
+    with pytest.raises(VerifyError, match=r"group-patterns: tx8be.gemm '' touches a buffer.* values-only"):
+        run_pipeline(g.program, "group-patterns")
+    run_pipeline(g.program, "inplace-to-functional,wrap-value,fold-copies,values-only,dce,group-patterns")
+    assert [op.kind for op in g.block] == ["exp", "sub", "group", "return"]
+    assert [op.kind for op in g.block.last.prev.body] == ["gemm", "add", "group_return"]
 
 
 def test_random_graphs_stay_valid() -> None:

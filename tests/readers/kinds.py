@@ -201,6 +201,17 @@ def _graph_text(d: Path) -> None:
 # ---- files of ours
 
 
+def _exported(d: Path) -> None:
+    from tx8fast.frontend import open_model
+    from tx8fast.ir.export import exported
+
+    _gguf(d)
+    contents, _ = exported(open_model(d / "m.gguf", seq=2))
+    (d / "data").mkdir()
+    for name, content in contents.items():
+        (d / name).write_bytes(content)
+
+
 def _program(d: Path) -> None:
     import tx8fast
 
@@ -265,6 +276,7 @@ KINDS = (
     Kind("stablehlo-text", _stablehlo_text, _file("m.mlir", mutate.text_of), _compile("m.mlir", "--opt", "1")),
     Kind("stablehlo-artifact", _artifact, _file("m.mlirbc", mutate.bytes_of), _compile("m.mlirbc", "--opt", "1")),
     Kind("mlir", _graph_text, _file("g.mlir", mutate.text_of), lambda d: ("opt", d / "g.mlir", "--pass", "cse,fold")),
+    Kind("exported", _exported, _file("graph.json", mutate.text_of, _json, _json), lambda d: ("compile", d, "-o", d / "out.tx8")),
     Kind("tx8", _program, _file("p.tx8", mutate.bytes_of, _sealed, _sealed), _read_program),
     Kind("plans", _program, _file("plans.json", mutate.bytes_of, _json, _json),
          _compile("in.onnx", "--dtype", "bf16", "--load-plans", "PLANS")),

@@ -92,7 +92,9 @@ def test_six_passes_of_f32():
     assert (np.abs(got - want) <= contraction_bound(np.abs(left) @ np.abs(right), 6 * 19, want, "f32")).all()
 
 
-@pytest.mark.parametrize("x", [3.4028234663852886e38, 3.4e38, 3.3961775292304957e38, 3.39617752e38, 3.3895313892515355e38, 1e38])
+@pytest.mark.parametrize(
+    "x", [3.4028234663852886e38, 3.4e38, 3.3961775292304957e38, 3.39617752e38, 3.3895313892515355e38, 1e38]
+)
 @pytest.mark.parametrize("sign", [1, -1])
 def test_parts_of_the_largest_numbers_are_finite(x, sign):
     """Rounded to nearest, the heaviest part of a number beyond the largest one of bf16 would be infinite, and its product NaN."""
@@ -102,7 +104,13 @@ def test_parts_of_the_largest_numbers_are_finite(x, sign):
         assert (np.abs(got - left.astype(np.float64) @ right) <= np.abs(left * right) * 6 * 2.0**-24).all()
         own, exact = states([(A, left[None], "f32"), (B, right[None], "f32")])
         for run, state in ((run_row, own), (run_exact, exact)):
-            run(state, isa.rows([isa.make("gemm", left=A, right=B, out=C, m=3, k=1, n=70, r_trs=1, fmt="f32", out_fmt=F32)])[0], DDR_BASE)
+            run(
+                state,
+                isa.rows([isa.make("gemm", left=A, right=B, out=C, m=3, k=1, n=70, r_trs=1, fmt="f32", out_fmt=F32)])[
+                    0
+                ],
+                DDR_BASE,
+            )
             assert np.array_equal(load(state.spm, C, 1, 3, 70, F32)[0], got)
 
 

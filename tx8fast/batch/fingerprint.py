@@ -120,7 +120,7 @@ def _model_files(model: Path) -> Iterable[tuple[str, str]]:
             yield path.name, _safetensors(path)
         elif path.suffix == ".json" and not path.name.startswith(IRRELEVANT):
             yield path.name, _file(path)
-        elif path.suffix in (".onnx", ".gguf"):
+        elif path.suffix in (".onnx", ".gguf", ".mlir"):
             yield path.name, _file(path, HEAD_BYTES if path.suffix == ".gguf" else None)
 
 

@@ -234,11 +234,13 @@ def _matches(source: _Source, problems: list[str]) -> list[Path]:
     models = [
         p
         for p in found
-        if p.is_dir() and any(p.glob("config.json")) or p.suffix in (".onnx", ".gguf", ".mlir", ".stablehlo")
+        if p.is_dir()
+        and any((p / n).is_file() for n in ("config.json", "graph.json"))
+        or p.suffix in (".onnx", ".gguf", ".mlir", ".stablehlo")
     ]
     if not models:
         problems.append(
-            f"{source.where}: no model matches '{pattern}': directories with a config.json, or .onnx, .gguf, .mlir files"
+            f"{source.where}: no model matches '{pattern}': directories with a config.json or graph.json, or .onnx, .gguf, .mlir files"
         )
     return models
 

@@ -45,7 +45,9 @@ COMMANDS = {
     "compile": "compile.compile_",
     "diff": "diff.diff",
     "emit-c": "emit.emit_c",
+    "export": "export.export",
     "inspect": "inspect.inspect",
+    "ops": "ops.ops",
     "opt": "opt.opt",
     "reduce": "reduce.reduce",
     "report": "report.report",
@@ -101,8 +103,8 @@ def _place(name: str, function: str, text: str) -> Callable:
 def cli() -> None:
     """Compile neural networks for the TX8 chip, execute the programs bit by bit, and time them.
 
-    MODEL is an ONNX, StableHLO or GGUF file, a Hugging Face directory, or a config.json alone. Exit codes: 0 done, 1 defect in
-    tx8fast, 2 something is wrong with the input or the options, 3 `bench --compare` found something worse, 128 + n interrupted by
+    MODEL is an ONNX, StableHLO or GGUF file, a Hugging Face directory, a config.json alone, or what `export` wrote. Exit codes: 0
+    done, 1 defect in tx8fast, 2 something is wrong with the input or the options, 3 `bench --compare` found something worse, 128 + n interrupted by
     signal n (130: Ctrl-C).
     """
 

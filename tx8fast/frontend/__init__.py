@@ -17,6 +17,8 @@ from tx8fast.files import open_input, refer_folder
 __all__ = ["open_model"]
 
 
+#: beside a graph that was exported; `ir.export` says what is in it
+DESCRIPTION = "graph.json"
 #: how the text of a graph begins, which `reduce` and `--stop-after` write
 _GRAPH = re.compile(rb'\s*"tx8be\.module"')
 #: "owner/name", as hubs call their models
@@ -27,7 +29,7 @@ _HUB_ID = re.compile(
 
 def open_model(path: str | os.PathLike[str], **options: Any):
     """Import the model at `path` into an `IRProgram`: an ONNX, StableHLO or GGUF file, a
-    Hugging Face directory or a `config.json`.
+    Hugging Face directory, a `config.json`, the text of a graph or a directory that `tx8fast export` wrote.
 
     `options` are the fields of `ImportOptions` (phase, seq, past, batch, dims, constants) and, for
     Hugging Face models, those of its reader. Raises ImportModelError if the format is not recognised.
@@ -41,11 +43,13 @@ def open_model(path: str | os.PathLike[str], **options: Any):
         files = sorted([*where.glob("*.onnx"), *where.glob("*.gguf")])
         if config.is_file():
             return _open_hf(where, options)
+        if (where / DESCRIPTION).is_file():
+            return _open_exported(where, options)
         if len(files) == 1:
             return open_model(files[0], **options)
         found = ", ".join(f.name for f in files) or "nothing of the kind"
         raise ImportModelError(
-            f"opening model {where}: expected a config.json or one .onnx or .gguf file, found {found}"
+            f"opening model {where}: expected a config.json, one .onnx or .gguf file, or what `export` wrote, found {found}"
         )
     try:
         with open_input(where) as f:
@@ -108,6 +112,13 @@ def _open_graph(path: Path, options: dict[str, Any]):
 
     _no_tp(path, options)
     return import_graph(path, options)
+
+
+def _open_exported(path: Path, options: dict[str, Any]):
+    from tx8fast.frontend.exported import import_exported
+
+    _no_tp(path, options)
+    return import_exported(path, options)
 
 
 def _open_onnx(path: Path, options: dict[str, Any]):

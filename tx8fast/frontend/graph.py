@@ -24,6 +24,11 @@ MOST_BYTES = 1 << 28
 def import_graph(path: str | os.PathLike[str], options: dict[str, Any]) -> IRProgram:
     """Read a graph's text; its parameters have shapes and no bytes, so that it compiles and does not run. Raises ImportModelError, VerifyError."""
     where = Path(path)
+    return program_of(graph_text(where, options), where.stem, str(where))
+
+
+def graph_text(where: Path, options: dict[str, Any]) -> str:
+    """Return the text of a graph, and tell of options that it leaves no choice for. Raises ImportModelError."""
     try:
         text = read_input(where, MOST_BYTES).decode("utf-8", "surrogatepass")
     except OSError as e:
@@ -35,9 +40,9 @@ def import_graph(path: str | os.PathLike[str], options: dict[str, Any]) -> IRPro
         warnings.warn(
             f"{', '.join(unused)} has no effect, the sizes of a graph's text are fixed",
             UnusedOptionWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
-    return program_of(text, where.stem, str(where))
+    return text
 
 
 def program_of(text: str, name: str, filename: str = "<text>") -> IRProgram:

@@ -19,6 +19,7 @@ from tx8fast.ir.core import COMMUTATIVE, Block, Op, Value
 from tx8fast.ir.equation import bind
 from tx8fast.ir.program import IRProgram
 from tx8fast.ir.rewrite import Pattern, Rewriter, pattern, rewrite_greedily
+from tx8fast.ir.storage import touches_storage
 from tx8fast.ir.types import NoneType
 from tx8fast.passes.base import CompilerPass, PassResult
 from tx8fast.passes.effects import reads_only_state, states_written_by
@@ -291,6 +292,9 @@ def _sink_views(block: Block) -> bool:
 
 
 def _is_view(op: Op) -> bool:
+    """True for views and norms of them that may stand later; one of a buffer may not, whose bytes change on the way."""
+    if touches_storage(op):
+        return False
     return op.kind == "reshape" or (op.kind in _NORMS and made_by(op.operands[0], "reshape") is not None)
 
 

@@ -4,7 +4,8 @@ May import: files, ir, passes.base, passes.pattern_table, passes.group_single. M
 
 From every op the best pattern along the data flow is looked up; of candidates that share ops the one of higher priority
 wins, then the longer, then the earlier. A candidate must be convex: no value may leave it and come back
-(back-end notes 9.1). A compile runs it when a table is given; the search then adds groups by cost.
+(back-end notes 9.1). Groups stand where the values that they need are there, which is not an order of writes to
+buffers: there must be none. A compile runs it when a table is given; the search then adds groups by cost.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from tx8fast.errors import ConfigError
+from tx8fast.errors import ConfigError, VerifyError
 from tx8fast.files import read_input
 from tx8fast.ir.core import Block, Op
 from tx8fast.ir.interfaces import is_loaded, is_stored, query_op_attr
 from tx8fast.ir.order import topological_sort
 from tx8fast.ir.program import IRProgram
+from tx8fast.ir.storage import touches_storage
 from tx8fast.passes.base import CompilerPass, PassResult
 from tx8fast.passes.group_single import make_group, needs_group
 from tx8fast.passes.pattern_table import TrieNode, build_trie, parse_table
@@ -66,6 +68,11 @@ class GroupPatterns(CompilerPass):
         groups = ops = 0
         for symbol in program.functions:
             for block in symbol.regions[0].blocks:
+                if (op := next(filter(touches_storage, block), None)) is not None:
+                    raise VerifyError(
+                        f"{self.name}: {op.name} '{op.loc or ''}' touches a buffer, and a group may move across a write to it; "
+                        "the passes inplace-to-functional, wrap-value, fold-copies and values-only before it would help"
+                    )
                 for chosen in resolve(find_candidates(block, root)):
                     make_group(program.ctx, *chosen.ops)
                     groups += 1

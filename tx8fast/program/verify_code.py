@@ -81,6 +81,16 @@ class Batch:
         number = {id(s): n for n, s in enumerate(self.segments)}
         self.home = self.each([number[id(c.segment)] for c in codes])  # every row's segment
 
+    @cached_property
+    def units(self) -> np.ndarray:
+        return isa.units(self.rows)
+
+    @cached_property
+    def marks(self) -> tuple[np.ndarray, np.ndarray]:
+        """Which rows open a loop, and which end one."""
+        opcode = self.rows["opcode"].copy()
+        return opcode == LOOP, opcode == END
+
     def each(self, values: Sequence[int]) -> np.ndarray:
         """Return a value per code as a column over rows."""
         return np.asarray(values, np.int64)[self.of]
@@ -154,7 +164,7 @@ class Batch:
                 self.report(own, text(self.kinds[0][own[0]]), fatal=True)
 
     def _check_loops(self) -> None:
-        opens, closes = self.rows["opcode"] == LOOP, self.rows["opcode"] == END
+        opens, closes = self.marks
         running = np.cumsum(opens.astype(np.int64) - closes)
         for k, code in enumerate(self.codes):
             lo, hi = self.begin[k : k + 2]
@@ -179,13 +189,13 @@ class Batch:
     @cached_property
     def inside(self) -> np.ndarray:
         """How many loops each row is in; a LOOP and its END stand outside their loop."""
-        opens, closes = self.rows["opcode"] == LOOP, self.rows["opcode"] == END
+        opens, closes = self.marks
         return np.cumsum(opens.astype(np.int64)) - np.cumsum(closes.astype(np.int64)) - opens
 
     @cached_property
     def counts(self) -> np.ndarray:
         """How often the loops around each row run, outermost first, 1 where there is none: (rows, MAX_LOOPS) int64."""
-        opens, place = self.rows["opcode"] == LOOP, np.arange(len(self.rows))
+        opens, place = self.marks[0], np.arange(len(self.rows))
         counts = np.ones((len(self.rows), MAX_LOOPS), np.int64)
         for level in range(MAX_LOOPS if opens.any() else 0):
             last = np.maximum.accumulate(np.where(opens & (self.inside == level), place, -1))
@@ -195,8 +205,7 @@ class Batch:
 
     def check_length(self) -> None:
         """Check how many rows run; codes with too many are no longer `good`."""
-        marks = (self.rows["opcode"] == LOOP) | (self.rows["opcode"] == END)
-        work = np.where(marks, 0.0, np.prod(self.counts.astype(np.float64), axis=1))
+        work = np.where(np.logical_or(*self.marks), 0.0, np.prod(self.counts.astype(np.float64), axis=1))
         for k, code in enumerate(self.codes):
             length = work[self.begin[k] : self.begin[k + 1]].sum()
             if length > MAX_ROWS:
@@ -232,7 +241,7 @@ class Batch:
     def arguments(self) -> np.ndarray:
         """The argument of each DMA row, -1 of all others."""
         out = np.full(len(self.rows), -1, np.int64)
-        dma = np.isin(isa.units(self.rows), DMA_UNITS)
+        dma = np.isin(self.units, DMA_UNITS)
         for c, code in enumerate(self.codes):
             own = slice(self.begin[c], self.begin[c + 1])
             at = np.flatnonzero(dma[own]) + self.begin[c]
@@ -283,7 +292,7 @@ class Batch:
         slot, and the bytes that all iterations move."""
         rows, steps = self.rows, self.rows["ddr_step"] * (self.counts - 1)
         before, behind = np.minimum(steps, 0).sum(axis=1), np.maximum(steps, 0).sum(axis=1)
-        units = isa.units(rows)
+        units = self.units
         span, moved = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.float64)
         dma = np.flatnonzero(np.isin(units, DMA_UNITS))
         for family, index, own in by_family(rows[dma]):
@@ -310,8 +319,7 @@ class Batch:
     def flows(self) -> Iterator[tuple[Code, Flow, np.ndarray, np.ndarray]]:
         """Yield every code's order of execution, with the rows that it is of and their places in the code. Of engine rows that
         nothing interrupts only the last of each worker is left; loops of such rows run once."""
-        rows, opcode = self.rows, self.rows["opcode"]
-        engine, opens, closes = isa.units(rows) < ENGINE_UNITS, opcode == LOOP, opcode == END
+        rows, engine, (opens, closes) = self.rows, self.units < ENGINE_UNITS, self.marks
         keep = ~engine & ~opens & ~closes
         seen = np.cumsum(keep)
         for level in range(MAX_LOOPS):

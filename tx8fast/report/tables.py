@@ -100,6 +100,14 @@ STREAMS = (
     number("total_bytes", "bytes each", 1, size_text),
     Column("launches", "launches", rank=2),
 )
+KINDS = (
+    Column("op", "op"),
+    Column("operands", "operands", rank=1, stretch=True),
+    Column("results", "results", rank=2),
+    Column("attributes", "attributes", rank=1, stretch=True),
+    Column("traits", "traits", hidden=True),
+    Column("since", "since", hidden=True),
+)
 
 
 def kernel_core(reasons: Facts) -> list[Any]:
@@ -220,6 +228,11 @@ def stream_grid(rows: Sequence[Facts], show_all: bool) -> Grid:
         "streams",
         ALL if show_all else SHOWN,
     )
+
+
+def kinds_grid(rows: Sequence[Facts]) -> Grid:
+    """Return the kinds of ops."""
+    return Grid(KINDS, rows)
 
 
 def segments_text(rows: Sequence[Facts]) -> str:
