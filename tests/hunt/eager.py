@@ -27,7 +27,9 @@ from tx8fast.tile.tiling import Plan, Tiling
 #: bytes of an operand from which on tiles share it, and the divisor of the cycles of what gathers or is left to be gathered
 SHARED_BYTES, CHEAPER = 256, 16
 PIECE_BYTES = 2048  # in which results and what is added are moved
-CHUNK, FEW = 64, 2  # keys of a chunk, and how many chunks arrive one after the other
+#: keys of a chunk, and how many chunks arrive one after the other: scores of any number of rows with 128 keys are whole multiples of 256
+#: bytes, so that the batches of a product lie one behind the other
+CHUNK, FEW = 128, 2
 
 
 @contextmanager

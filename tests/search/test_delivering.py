@@ -138,6 +138,7 @@ def test_what_tiles_do_not_have_is_not_delivered() -> None:
     assert deliveries.sent([(have[:1], want, 0, 256)], 4) is None  # half of it
     twice = np.array([(0, 0, 0, 64), (32, 1, 0, 96)])
     assert deliveries.sent([(twice, want, 0, 256)], 4) is None  # two tiles have the same bytes
+    assert deliveries.sent([(have, want - [0, 0, 0, 64], 0, 256)], 4) is None  # what one tile has nobody wants
     lanes = np.array([(0, 2, 0, 64), (64, 2, 48, 48)])
     assert deliveries.sent([(have, lanes, 0, 256)], 4) is None  # the next one's bytes lie where idle lanes would be
     rows = np.array([(i * 256, 0, i * 128, 128) for i in range(2 * deliveries.MOST_MESSAGES)])

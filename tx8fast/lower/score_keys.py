@@ -17,7 +17,9 @@ from tx8fast.lower.transfer import Descriptor, Local, clip
 from tx8fast.numerics.formats import ITEM_BYTES
 from tx8fast.numerics.layout import block_size
 
-CHUNK = 256  # keys: a product's startup is a fifteenth of its cycles with 128 rows of heads of 128
+#: keys: a product's startup is a fifteenth of its cycles with 128 rows of heads of 128; a multiple of 128, so that scores of any number
+#: of rows in any format are multiples of 256 bytes: batches of a product begin there, chunks' scores lie one right behind the other
+CHUNK = 256
 FEW = 5  # fewer chunks of keys that tiles share arrive together: tiles meet for each of them
 
 

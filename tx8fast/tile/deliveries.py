@@ -46,7 +46,7 @@ Deliveries = tuple[tuple[Message, ...], ...]  # by the tile that sends
 
 def delivered(a: Tiling, b: Tiling, ways: Sequence[Way]) -> Deliveries | None:
     """Return what every tile sends so that all have the operands of b that it gets from a; None if a's tiles do not have all of it,
-    or several have the same bytes, or several bytes have one place."""
+    or several have the same bytes, or several bytes have one place, or nobody wants what a tile would make."""
     return sent(
         [(pieces(a, ka), pieces(b, kb), source, target) for ka, kb, source, target in ways], a.low.machine.n_tiles
     )
@@ -135,7 +135,7 @@ def _moved(have: np.ndarray | None, want: np.ndarray | None) -> np.ndarray | Non
     of = np.arange(len(to)) - np.repeat(np.cumsum(count) - count, count) + np.repeat(first, count)
     lo = np.maximum(begin[of], want[to, 0])
     size = np.minimum(end[of], want[to, 0] + want[to, 3]) - lo
-    if size.sum() != want[:, 3].sum():
+    if size.sum() != want[:, 3].sum() or not np.bincount(of, minlength=len(have)).all():
         return None
     return np.stack(
         [have[of, 1], want[to, 1], have[of, 2] + lo - begin[of], want[to, 2] + lo - want[to, 0], size], axis=1
