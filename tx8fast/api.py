@@ -27,7 +27,7 @@ from tx8fast.machine import Machine, load_machine
 from tx8fast.options import CompileOptions
 from tx8fast.program import io
 from tx8fast.program.model import Program, Tensor
-from tx8fast.program.params import pack_param, sources_of
+from tx8fast.program.params import pack_param, reads_files, sources_of
 from tx8fast.program.verify import verify
 from tx8fast.schedule.assemble import assemble
 from tx8fast.schedule.capacity import check_capacity
@@ -147,6 +147,8 @@ def compile_ir(
     program = assemble(view.table, machine, found.plans, describe, meta | needed, _half(progress, 1), options.order)
     _check(program)
     _embed(program, ir, view.inline, options.embed_limit_bytes)
+    if ir.weights is not None and ir.weights.decided and reads_files(program):
+        program.meta["deciding"] = ir.weights.deciding()
     return CompiledProgram(program, root, searched=found)
 
 

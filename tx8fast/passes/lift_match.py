@@ -144,5 +144,7 @@ class Constants:
         if key not in self.known:
             states = reads_only_state(op)
             fixed = bool(states) and self.written.isdisjoint(states)
-            self.known[key] = weights.const_view(key, self.limit_bytes) if fixed else None
+            self.known[key] = found = weights.const_view(key, self.limit_bytes) if fixed else None
+            if found is not None and found.size == 1:
+                weights.decide(key)  # a pattern's numbers become attributes
         return self.known[key]

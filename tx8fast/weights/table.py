@@ -114,6 +114,8 @@ class WeightTable:
         self._maps: dict[str, mmap.mmap | bytes] = {}
         #: what `view` has handed out: the bytes on which a program may depend
         self.file_reads: set[FileSource] = set()
+        #: of it, what passes have made something else of
+        self.decided: set[FileSource] = set()
 
     def __getitem__(self, key: str) -> Weight:
         found = self._entries.get(key)
@@ -206,6 +208,7 @@ class WeightTable:
         other._entries.update(self._entries)
         other._maps.update(self._maps)
         other.file_reads |= self.file_reads
+        other.decided |= self.decided
         self._entries, self._maps = {}, {}
 
     def missing(self) -> list[str]:
@@ -297,18 +300,7 @@ class WeightTable:
         source = weight.source_on(chip)
         typed = {"dtype": weight.dtype, "shape": list(weight.shape)}
         if isinstance(source, FileSource):
-            name = os.path.basename(source.path)
-            if self.root is not None:
-                relative = os.path.relpath(os.path.abspath(source.path), self.root)
-                # outside the root only the name is kept: descriptions must not depend on the machine
-                name = name if relative.startswith("..") else relative
-            return {
-                "kind": "file",
-                "file": name.replace(os.sep, "/"),
-                "offset": source.offset,
-                "nbytes": source.nbytes,
-                **typed,
-            }
+            return {"kind": "file", **self._place(source), **typed}
         if isinstance(source, DerivedSource):
             inputs = [self._input(k, chip, made) for k in source.inputs]
             return {
@@ -319,6 +311,31 @@ class WeightTable:
                 **typed,
             }
         return {"kind": "array" if isinstance(source, ArraySource) else "missing", **typed}
+
+    def _place(self, source: FileSource) -> dict[str, Any]:
+        name = os.path.basename(source.path)
+        if self.root is not None:
+            relative = os.path.relpath(os.path.abspath(source.path), self.root)
+            # outside the root only the name is kept: descriptions must not depend on the machine
+            name = name if relative.startswith("..") else relative
+        return {"file": name.replace(os.sep, "/"), "offset": source.offset, "nbytes": source.nbytes}
+
+    def decide(self, key: str) -> None:
+        """Note that a program would be another one with other bytes of this tensor."""
+        weight = self[key]
+        self.decided |= {s for s in (weight.source, *weight.variants.values()) if isinstance(s, FileSource)}
+        for other in getattr(weight.source, "inputs", ()):
+            self.decide(other)
+
+    def deciding(self) -> list[dict[str, Any]]:
+        """Return of every place in files that `decide` was told of the name of a weight, and the SHA-256 of its bytes."""
+        names = {source: w.key for w in reversed(self.values()) for source in (w.source, *w.variants.values())}
+        found = []
+        for source in self.decided:
+            data = memoryview(self._maps.get(source.path) or _map(source.path))
+            digest = hashlib.sha256(data[source.offset : source.offset + source.nbytes]).hexdigest()
+            found.append({"name": names.get(source, ""), **self._place(source), "sha256": digest})
+        return sorted(found, key=lambda place: (place["file"], place["offset"], place["nbytes"]))
 
     def _input(self, key: str, chip: int | None, made: dict[str, dict[str, Any]] | None) -> dict[str, Any]:
         if self.varies(key):
