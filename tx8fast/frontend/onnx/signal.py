@@ -25,7 +25,8 @@ def _window(*coefficients: float):
         steps = size if n.attr("periodic", 1) else size - 1
         angle = 2 * math.pi * np.arange(size) / max(steps, 1)
         values = sum((-1) ** k * c * np.cos(k * angle) for k, c in enumerate(coefficients))
-        return n.const(np.asarray(values).astype(np_type(dtype)), dtype)
+        # no window is negative: where a sum is 0 but for rounding, its root must not be NaN
+        return n.const(np.maximum(values, 0).astype(np_type(dtype)), dtype)
 
     return run
 
