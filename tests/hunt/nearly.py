@@ -34,6 +34,28 @@ def nearly_largest(node: NodeProto) -> list[NodeProto]:
             make("Where", [y + "near", y + "many", y + "one"], [y])]  # fmt: skip
 
 
+def nearly_chosen(node: NodeProto) -> list[NodeProto]:
+    """One for where the largest or smallest of rounded numbers is: the first of all that a step of each may make equal in one run, that of
+    the model in the next. Several equal ones hardly come of drawn steps."""
+    x, y, least = node.input[0], node.output[0], node.op_type == "ArgMin"
+    attrs = {a.name: a.i for a in node.attribute}
+    make, best = helper.make_node, "ReduceMin" if least else "ReduceMax"
+    chosen = make(node.op_type, [x], [y + "one"], **attrs)
+    return [make("Abs", [x], [y + "|"]), make("ReduceMax", [y + "|"], [y + "m"], keepdims=0),
+            make("Constant", [], [y + "part"], value_float=0.25), make("Mul", [NEAR, y + "part"], [y + "step"]),
+            make("Mul", [y + "m", y + "step"], [y + "t"]), make("Constant", [], [y + "axis"], value_ints=[attrs.get("axis", 0)]),
+            make(best, [x, y + "axis"], [y + "top"], keepdims=1), make("Add" if least else "Sub", [y + "top", y + "t"], [y + "low"]),
+            make("LessOrEqual" if least else "GreaterOrEqual", [x, y + "low"], [y + "is"]), make("Cast", [y + "is"], [y + "many"], to=F32),
+            make("ArgMax", [y + "many"], [y + "first"], **attrs), chosen, make("Sub", [NEAR, NEAR], [y + "0"]),
+            make("Greater", [NEAR, y + "0"], [y + "near"]), make("Where", [y + "near", y + "first", y + "one"], [y])]  # fmt: skip
+
+
+def choice(node: NodeProto, values: Mapping[str, np.ndarray]) -> list[NodeProto]:
+    """Return what stands for an op that chooses among rounded numbers, nothing for another one. values: those that are known."""
+    made = {"Hardmax": nearly_largest, "ArgMax": nearly_chosen, "ArgMin": nearly_chosen}.get(node.op_type)
+    return made(node) if made and values[node.input[0]].dtype.kind == "f" else []
+
+
 def exponent(node: NodeProto) -> float:
     """Return the power whose sum an op takes the root of."""
     return float(next((a.i for a in node.attribute if a.name == "p"), 2)) or 1.0

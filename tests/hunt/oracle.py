@@ -308,8 +308,8 @@ class Oracle:
         for node in self.wide.graph.node:
             new = type(node)()
             new.CopyFrom(node)
-            if node.op_type == "Hardmax" and node.input[0] in tainted:
-                nodes += nearly.nearly_largest(node)
+            if node.input and node.input[0] in tainted and (made := nearly.choice(node, self.values)):
+                nodes += made
                 continue
             if self._is_exact(node):
                 divide(node, new)
