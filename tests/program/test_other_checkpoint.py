@@ -63,7 +63,7 @@ def test_weights_that_the_compiler_has_computed_with_must_be_the_same(tmp_path, 
     program.save(tmp_path / "p.tx8")
     for loaded in (program, tx8fast.load(tmp_path / "p.tx8")):
         with pytest.raises(
-            ProgramError, match=r"1 weights that have other values.*\n  - scale \(model.data bytes"
+            ProgramError, match=r"1 weights that have other values.*\n  - scale \(model.data\)\n"
         ) as error:
             loaded.run({"x": x}, weights_dir=tmp_path / "b")
         assert "compile the checkpoint that is there" in str(error.value)

@@ -58,7 +58,6 @@ class _Folder:
         self.next_key = 0
         self.keys: dict[tuple[Any, ...], str] = {}  # content -> key of an entry added in this run
         self.produced: dict[Value, np.ndarray] = {}  # large results of this run, so that chains need no table read
-        self.seen: list[str] = []  # weights among an op's operands
 
     def visit(self, op: Op) -> None:
         if not op.has(PURE) or op.regions or not op.results or op.block is None:
@@ -71,7 +70,6 @@ class _Folder:
         if routine is None or not all(self.fits(r) for r in op.results):
             return
         arrays = []
-        self.seen = []
         for v in op.operands:
             array = self.constant(v)
             if array is _UNKNOWN:
@@ -81,9 +79,16 @@ class _Folder:
             results = routine(op, arrays)
         except (VerifyError, SimulationError):
             return  # not computable here (an index out of range, say); the op stays and fails where it runs
-        for key in self.seen:
-            self.program.weights.decide(key)  # type: ignore[union-attr]
+        self.decide(op)
         self.replace(op, [self.checked(op, r, a) for r, a in zip(op.results, results)])
+
+    def decide(self, op: Op) -> None:
+        """Note whose values went into an op's results."""
+        weights = self.program.weights
+        for v in op.operands:
+            key = v.op.attrs.get("key") if v.op is not None else None
+            if weights is not None and type(key) is str and key in weights:
+                weights.decide(key)
 
     def derive(self, op: Op) -> bool:
         """Replace a moved weight above the limit by a table entry that is computed when its bytes are needed."""
@@ -146,7 +151,6 @@ class _Folder:
         if not states or not self.written.isdisjoint(states) or key not in self.program.weights:
             return _UNKNOWN
         view = self.program.weights.const_view(key, self.limit_bytes)
-        self.seen.append(key)
         return _UNKNOWN if view is None else view
 
     def checked(self, op: Op, r: Value, array: Any) -> np.ndarray:

@@ -16,7 +16,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -163,46 +163,39 @@ def param_arrays(
         root = root.parent
     missing = [f"{t.name} ({why})" for t in outside if (why := _absent(t.source, root))]
     if missing:
-        shown = "".join(f"\n  - {m}" for m in missing[:SHOWN])
-        more = f"\n  and {len(missing) - SHOWN} more" if len(missing) > SHOWN else ""
         where = f"'{root}'" if weights_dir is not None else "the working directory"
         raise ProgramError(
-            f"reading parameters: the bytes of {len(missing)} of {len(program.params)} are not in {where}:{shown}{more}\n"
+            f"reading parameters: the bytes of {len(missing)} of {len(program.params)} are not in {where}:{_listed(missing)}\n"
             "give the directory of the checkpoint with --weights DIR"
         )
-    _check_deciding(program, outside, root)
+    _check_deciding(program, root)
     if len(outside) < len(program.params):
         check_data(program)
     return _in_order(lambda t: (t, _image(program, t, root, room)), program.params, threads)
 
 
-def _check_deciding(program: Program, outside: Sequence[Tensor], root: Path) -> None:
+def _check_deciding(program: Program, root: Path) -> None:
     """Raise ProgramError if weights whose values the compiler has worked with, into constants of the program, have others there."""
     others = []
     try:
-        for place in program.meta.get("deciding", ()) if any(map(_reads, outside)) else ():
-            name, first, size = PurePosixPath(place["file"]), int(place["offset"]), int(place["nbytes"])
-            if name.is_absolute() or ".." in name.parts:
-                raise ProgramError(f"reading parameters: weight file '{name}' leaves the directory of the weights")
-            with open(root / name, "rb") as f:
-                f.seek(first)
-                if hashlib.sha256(f.read(size)).hexdigest() != place["sha256"]:
-                    others.append(f"{place['name']} ({name} bytes [{first}, {first + size}))")
-    except (KeyError, TypeError, ValueError, OverflowError, OSError) as e:
+        for place in program.meta.get("deciding", ()) if reads_files(program) else ():
+            if hashlib.sha256(resolve(place, root).data).hexdigest() != place["sha256"]:
+                others.append(f"{place['name']} ({place['file']})")
+    except (ImportModelError, AttributeError, KeyError, TypeError, OverflowError) as e:
         raise ProgramError(
             f"reading parameters: what constants were computed from cannot be read in '{root}': {e}"
         ) from e
     if others:
-        shown = "".join(f"\n  - {other}" for other in others[:SHOWN])
-        more = f"\n  and {len(others) - SHOWN} more" if len(others) > SHOWN else ""
         raise ProgramError(
             f"reading parameters: constants of the program were computed from {len(others)} weights that have other values in "
-            f"'{root}':{shown}{more}\ncompile the checkpoint that is there"
+            f"'{root}':{_listed(others)}\ncompile the checkpoint that is there"
         )
 
 
-def _reads(tensor: Tensor) -> bool:
-    return any(True for _ in _files(tensor.source))
+def _listed(items: Sequence[str]) -> str:
+    """Return the first of several items, a line each, and how many more there are."""
+    more = f"\n  and {len(items) - SHOWN} more" if len(items) > SHOWN else ""
+    return "".join(f"\n  - {item}" for item in items[:SHOWN]) + more
 
 
 def _in_order(
@@ -242,7 +235,7 @@ def with_images(
 
 def reads_files(program: Program) -> bool:
     """Return True if a parameter's bytes are in a file beside the program."""
-    return any(t.embedded < 0 and _reads(t) for t in program.params)
+    return any(t.embedded < 0 and any(_files(t.source)) for t in program.params)
 
 
 def _files(source: Mapping[str, Any]) -> Iterator[str]:

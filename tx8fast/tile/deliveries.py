@@ -164,17 +164,19 @@ def _messages(moved: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def rows(made: Deliveries, tile: int, mask: int) -> list[tuple]:
     """Return the rows of a tile between the nests. mask: the tiles that take part, which all have ended the nest before. The next nest
     knows of no copies: where there are some, they are over before it begins."""
-    own, out = made[tile], [isa.make("barrier_sub", mask=mask)]
-    alone = [m for m in own if m.mask == 1 << tile]
-    for m in own:
-        if m not in alone:
-            out.append(isa.make("send", src=m.source, dst=m.target, bytes=m.size_bytes, mask=m.mask, monitor=MONITOR))
-    out += [multicast.copy(m.source, m.target, m.size_bytes) for m in alone]
-    if arriving := sum(m.size_bytes for other in made for m in other if m.mask >> tile & 1 and m not in alone):
+    here = 1 << tile
+    copies = [m for m in made[tile] if m.mask == here]
+    sends = [m for m in made[tile] if m.mask != here]
+    out = [isa.make("barrier_sub", mask=mask)]
+    for m in sends:
+        out.append(isa.make("send", src=m.source, dst=m.target, bytes=m.size_bytes, mask=m.mask, monitor=MONITOR))
+    out += [multicast.copy(m.source, m.target, m.size_bytes) for m in copies]
+    arriving = sum(m.size_bytes for own in made for m in own if m.mask & here) - sum(m.size_bytes for m in copies)
+    if arriving:
         out.append(isa.make("recv", monitor=MONITOR, bytes=arriving))
-    if len(own) > len(alone):
+    if sends:
         out.append(isa.make("send_wait"))
-    return [*out, isa.make("wait")] if alone else out
+    return [*out, isa.make("wait")] if copies else out
 
 
 def cycles(machine: Machine, made: Deliveries) -> int:

@@ -50,9 +50,8 @@ class LaunchOrder:
         movable = TOGETHER and order.wanted != "nest" and len(code.at) <= MAX_ROWS and all(map(_movable, nests))
         costs = code.columns.of(code.at)
         if not movable or self.apart:
-            if (
-                self.way is None and not tile.multicasts.count and len(code.at) <= MAX_ROWS
-            ):  # no wait stands between these
+            # no wait stands between nests without multicasts
+            if self.way is None and not tile.multicasts.count and len(code.at) <= MAX_ROWS:
                 together = measured(costs, apart[0], self.share, order.port, apart[1]).cycles
                 self.saved_cycles = max(0, self._waiting(nests, alone) - together)
             self.way = self.way or (True, False)

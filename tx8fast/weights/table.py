@@ -328,13 +328,13 @@ class WeightTable:
             self.decide(other)
 
     def deciding(self) -> list[dict[str, Any]]:
-        """Return of every place in files that `decide` was told of the name of a weight, and the SHA-256 of its bytes."""
+        """Return of every place in files that `decide` was told of: a weight's name, what `resolve` reads its bytes by, their SHA-256."""
         names = {source: w.key for w in reversed(self.values()) for source in (w.source, *w.variants.values())}
         found = []
         for source in self.decided:
-            data = memoryview(self._maps.get(source.path) or _map(source.path))
-            digest = hashlib.sha256(data[source.offset : source.offset + source.nbytes]).hexdigest()
-            found.append({"name": names.get(source, ""), **self._place(source), "sha256": digest})
+            place = {"kind": "file", **self._place(source), "dtype": "u8", "shape": [source.nbytes]}
+            raw = _slice(_map(source.path), source, (source.nbytes,), np_dtype("u8"), source.path)
+            found.append({"name": names.get(source, ""), **place, "sha256": hashlib.sha256(raw.data).hexdigest()})
         return sorted(found, key=lambda place: (place["file"], place["offset"], place["nbytes"]))
 
     def _input(self, key: str, chip: int | None, made: dict[str, dict[str, Any]] | None) -> dict[str, Any]:
