@@ -115,20 +115,27 @@ def ties_decide(values: np.ndarray, unit: float) -> bool:
 def norm_of_single_numbers(node: NodeProto, values: Mapping[str, np.ndarray], unit: float) -> float:
     """What may be left of x - mean(x), times scale / sqrt(epsilon), where x is a single number: no disturbance of x shows it.
     values: those that are known."""
-    attrs = {a.name: helper.get_attribute_value(a) for a in node.attribute}
     x, named = _normed(node, values)
+    if terms_of_norm(node, values) != 1.0 or x is None:
+        return 0.0
+    given = values.get(named[0])
+    scale = 1.0 if given is None else float(np.abs(given).max(initial=0))
+    attrs = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    root = 1e-9 if node.op_type == "MeanVarianceNormalization" else _epsilon(node, attrs) ** 0.5
+    return unit * float(np.abs(x).max(initial=0)) * scale / root
+
+
+def terms_of_norm(node: NodeProto, values: Mapping[str, np.ndarray]) -> float:
+    """Return how many numbers a norm takes the mean of; 0 of other ops, or where that is not known. values: those that are known."""
+    x, _ = _normed(node, values)
     if x is None or node.op_type not in NORMS or x.ndim == 0:
         return 0.0
+    attrs = {a.name: helper.get_attribute_value(a) for a in node.attribute}
     rows = {"LayerNormalization": np.prod(x.shape[: attrs.get("axis", -1) % x.ndim]), "InstanceNormalization": np.prod(x.shape[:2]),
             SKIPS: np.prod(x.shape[:-1]),
             "GroupNormalization": x.shape[0] * attrs.get("num_groups", 1),
             "MeanVarianceNormalization": np.prod([n for a, n in enumerate(x.shape) if a not in attrs.get("axes", (0, 2, 3))])}  # fmt: skip
-    if x.size != rows[node.op_type]:
-        return 0.0
-    given = values.get(named[0])
-    scale = 1.0 if given is None else float(np.abs(given).max(initial=0))
-    root = 1e-9 if node.op_type == "MeanVarianceNormalization" else _epsilon(node, attrs) ** 0.5
-    return unit * float(np.abs(x).max(initial=0)) * scale / root
+    return x.size / max(1.0, float(rows[node.op_type]))
 
 
 def sizes_in_norm(node: NodeProto, values: Mapping[str, np.ndarray]) -> float | np.ndarray:

@@ -372,7 +372,8 @@ class Oracle:
         shapes = [known[n].shape for n in node.input if n in known]
         sizes = [float(np.prod(s)) for s in shapes] or [1.0]
         out = float(np.prod(self.values[node.output[0]].shape)) if node.output[0] in self.values else 1.0
-        return max([1.0, sizes[0] / max(out, 1.0), *(float(max(s, default=1)) for s in shapes[:1])])
+        normed = nearly.terms_of_norm(node, known)
+        return max([1.0, normed, sizes[0] / max(out, 1.0), *(float(max(s, default=1)) for s in shapes[:1])])
 
 
 def _declares_another(output: ValueInfoProto, found: np.ndarray) -> bool:

@@ -136,6 +136,20 @@ def test_a_norm_may_be_off_by_what_its_mean_is_rounded_by(kind):
     assert (want.allowed[nothing] < 1e-4).all()
 
 
+def test_a_norm_may_add_all_that_it_takes_the_mean_of_one_after_the_other():
+    """As the vector engine does, in f32: of many equal numbers every addition rounds the same way."""
+    rng = np.random.default_rng(0)
+    d = Draft(rng, F32, at_most=63 * 240)
+    x = np.where(rng.random((1, 63, 240)) < 0.75, 0.5, 0.5 + 0.4 * rng.random((1, 63, 240))).astype(np.float32)
+    d.op("GroupNormalization", d.input(x), *(d.weight(np.full(63, v, np.float32)) for v in (1, 0)), num_groups=1)
+    (want,) = Oracle(*d.model()).expected().values()
+    left = x - np.add.accumulate(x.ravel())[-1] / np.float32(x.size)
+    serial = np.add.accumulate(np.square(left).ravel())[-1] / np.float32(x.size)
+    ours = left / np.sqrt(serial + np.float32(1e-5))
+    assert differences(ours, want)[1] == 0 and np.abs(ours - want.values).max() > 2e-5 * np.abs(want.values).max()
+    assert differences(ours * np.float32(1.02), want)[1] > 1
+
+
 @pytest.mark.parametrize("size, above", [(100.0, False), (400.0, True)])
 def test_scores_beyond_half_precision_are_not_judged(size, above):
     """Of queries and keys that a model makes, and of those that it is given: two heads of four, scaled by a half."""
