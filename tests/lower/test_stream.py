@@ -157,6 +157,24 @@ def test_network_with_planes_in_and_means_out(tmp_path, monkeypatch, batch, dtyp
     assert error < (1e-4 if dtype == "fp32" else 5e-2)
 
 
+@pytest.mark.parametrize("batch", [1, 2, 12])
+@pytest.mark.parametrize(("size", "stride"), [(4, 2), (8, 4), (9, 3), (16, 4)])
+def test_rows_that_every_window_steps_over_are_not_made(tmp_path, monkeypatch, batch, size, stride) -> None:
+    """One tile per image, and several; bands of rows of one image, and of a tile."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    monkeypatch.setattr(streams, "STREAM_RATIO", 0.0)
+    b = CnnBuilder(seed=3)
+    y = b.node("Relu", b.conv(b.conv("x", 3, 16, 3), 16, 40, 1, stride))
+    left = -(-size // stride)
+    path = b.save(tmp_path / "net.onnx", (batch, 3, size, size), y, (batch, 40, left, left))
+    x = np.random.default_rng(0).standard_normal((batch, 3, size, size)).astype(np.float32)
+    want = onnxruntime.InferenceSession(str(path)).run(None, {"x": x})[0]
+    compiled = api.compile(path, dtype="fp32")
+    assert any(s.info["engine"] in ("conv stream", "spread stream") for s in compiled.program.segments)
+    (got,) = compiled.run({"x": x}, sanitize=True).values()
+    assert np.abs(got - want).max() < 1e-4 * np.abs(want).max()
+
+
 def test_narrow_layers_run_on_the_engines(tmp_path) -> None:
     """Inverted residuals: 16, 96 and 24 channels fill no whole blocks, and nothing is left to the kernel cores."""
     onnxruntime = pytest.importorskip("onnxruntime")

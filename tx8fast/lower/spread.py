@@ -1,6 +1,6 @@
 """Convolutional networks with several tiles per image: each makes some of every result and sends it to the others.
 
-May import: lower.stream, lower.chain, lower.transfer, machine. Must not: emit loads or messages (`spread_code`).
+May import: lower.stream, lower.chain, lower.rows_read, lower.transfer, machine. Must not: emit loads or messages (`spread_code`).
 
 Where images are fewer than half the tiles, most would only look on. All tiles of an image have the whole of it in scratchpad, as in
 a stream of whole images; of every member's result a tile makes a range of channels, or rows where channels are one block, with
@@ -21,6 +21,7 @@ from tx8fast.lower.access import Access
 from tx8fast.lower.base import NotLowerable
 from tx8fast.lower.chain import Source, place
 from tx8fast.lower.rounds import Fill, Stream, Wish
+from tx8fast.lower.rows_read import rows_read
 from tx8fast.lower.spread_parts import Runs, SpreadParts
 from tx8fast.lower.stream import LAYOUTS, LESS, ConvStream
 from tx8fast.lower.transfer import Descriptor, clip
@@ -71,6 +72,7 @@ class SpreadStream(SpreadParts):
         self.image_of = self._images()
         self.by_rows = [self._goes_by_rows(i) for i in range(len(self.stages))]
         self.turned = self._turned()
+        self.read = rows_read(self.stages, self._pieces)
         for stage, by_rows in zip(self.stages, self.by_rows, strict=True):
             if stage.windowed:  # a band of rows is all there is of an image
                 stage.low.window = replace(stage.low.window, resident=not by_rows)  # type: ignore[attr-defined]

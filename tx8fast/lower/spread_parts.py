@@ -88,6 +88,12 @@ class SpreadParts(ConvStream):
         unit = stage.low.units[1] if stage.windowed or stage.planes >= 0 else stage.shape[2]
         return round_up(-(-rows // self.per_image), unit)
 
+    def _pieces(self, i: int) -> list[tuple[int, int]]:
+        stage = self.stages[i]
+        size = stage.ranges((0, stage.shape[1]))[1][1]
+        step = self._band(i) if self.by_rows[i] else size
+        return [(a, min(a + step, size)) for a in range(0, size, step)]
+
     def _divided(self, i: int, most: float) -> Iterator[Ranges]:
         """Yield the parts of a member: few enough channels or positions for one instruction, and few enough weights for one epoch, as
         far as channels can be cut."""
@@ -123,7 +129,7 @@ class SpreadParts(ConvStream):
         if self.by_rows[i]:
             band = self._band(i)
             a, b = max(lo[1], k * band), min((k + 1) * band, hi[1])
-            if a >= b:
+            if a >= b or not self.is_read(i, a, b):
                 return []
             if not low.shard[2]:
                 return [((lo[0], a, *lo[2:]), (hi[0], b, *hi[2:]))]
