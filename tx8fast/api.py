@@ -27,7 +27,7 @@ from tx8fast.machine import Machine, load_machine
 from tx8fast.options import CompileOptions
 from tx8fast.program import io
 from tx8fast.program.model import Program, Tensor
-from tx8fast.program.params import pack_param, reads_files, sources_of
+from tx8fast.program.params import pack_param, reads_files, stays_in_files
 from tx8fast.program.verify import verify
 from tx8fast.schedule.assemble import assemble
 from tx8fast.schedule.capacity import check_capacity
@@ -197,11 +197,7 @@ def _embed(program: Program, ir: IRProgram, inline: Mapping[str, np.ndarray], li
 
     copies = {True: program.n_chips, False: 1}
     everything = sum(t.size_bytes * copies[t.per_chip] for t in program.params if readable(t)) <= limit_bytes
-    chosen = [
-        t
-        for t in program.params
-        if readable(t) and (everything or any(s.get("kind") not in ("file", "derived") for s in sources_of(t.source)))
-    ]
+    chosen = [t for t in program.params if readable(t) and (everything or not stays_in_files(t.source))]
     held = bytearray(sum(t.size_bytes * copies[t.per_chip] for t in chosen))  # images are made where they stay
     data, at = np.frombuffer(held, np.uint8), 0
     for t in chosen:

@@ -5,12 +5,15 @@ A judge takes a `Case` and returns the first Failure it sees, or None. `judge` r
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
-from hunt.execute import Failed, Failure, Refused, Setting, compiled, digest, general, proof, run
+import onnx
+from hunt.execute import Failed, Failure, Refused, Setting, compiled, compiled_file, digest, general, proof, run
 from hunt.formats import FORMAT_OF_OPTION, subgraphs, widen
 from hunt.oracle import SLACK, Expected, Oracle
 from hunt.reference import Arrays, NoReference, Session
@@ -118,6 +121,19 @@ def same_bytes(case: Case) -> Failure | None:
     return None
 
 
+def weights_in_files(case: Case) -> Failure | None:
+    """A program whose weights stay in the model's files computes the same."""
+    with tempfile.TemporaryDirectory() as folder:
+        path, model = Path(folder) / "model.onnx", ModelProto()
+        model.CopyFrom(case.model)  # what is saved loses its data
+        onnx.save(model, path, save_as_external_data=True, location="model.data", size_threshold=0)
+        found = run(compiled_file(path, replace(case.setting, eager=False)), case.feeds, sanitize=False)
+    for name, want in case.outputs(replace(case.setting, eager=False)).items():
+        if found[name].tobytes() != want.tobytes():
+            return Failure("files", "weights that stay in files change the results", f"{name} at {case.setting}")
+    return None
+
+
 def batch_is_its_parts(case: Case) -> Failure | None:
     """If the model, made for half of the batch, gives the reference half of the results, it must give them here too."""
     half = halved(case)
@@ -180,7 +196,7 @@ def _proves(case: Case, setting: Setting, output: str) -> bool:
 #: (judge, one case of how many)
 CHECKS: list[tuple[Check, int]] = [
     (right_values, 1), (other_setting, 1), (without_sharing, 5), (same_bytes, 8), (batch_is_its_parts, 6),
-    (proved, 2), (eager, EAGER),
+    (proved, 2), (eager, EAGER), (weights_in_files, 9),
 ]  # fmt: skip
 
 

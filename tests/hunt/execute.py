@@ -9,8 +9,9 @@ import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 from hunt.eager import eager_plans
@@ -18,6 +19,7 @@ from onnx import ModelProto
 
 from tx8fast.api import CompiledProgram, compile_ir, prove_ir
 from tx8fast.errors import ConfigError, InfeasibleError, SimulationError, Tx8Error, UnsupportedError
+from tx8fast.frontend import open_model
 from tx8fast.frontend.onnx import import_model
 from tx8fast.graph_table import ChainRecord, GroupRecord
 from tx8fast.machine import Machine, load_machine
@@ -107,6 +109,15 @@ def compiled(model: ModelProto, setting: Setting) -> CompiledProgram:
     with _stage("verify"):
         verify(program.program)
     return program
+
+
+def compiled_file(path: Path, setting: Setting) -> CompiledProgram:
+    """Compile a model in a file so that no weight is stored in the program. Raises Failed, or Refused."""
+    options = replace(setting.options, embed_limit_bytes=0)
+    with _stage("import"):
+        ir = open_model(path, **options.import_options())
+    with _stage("compile"):
+        return compile_ir(ir, setting.machine, options, path.parent)
 
 
 def run(program: CompiledProgram, feeds: dict[str, np.ndarray], sanitize: bool = True) -> dict[str, np.ndarray]:

@@ -9,13 +9,22 @@ import os
 from dataclasses import replace
 
 import pytest
-from hunt.checks import Case, batch_is_its_parts, judge, proved, right_values, same_bytes, without_sharing
+from hunt.checks import (
+    Case,
+    batch_is_its_parts,
+    judge,
+    proved,
+    right_values,
+    same_bytes,
+    weights_in_files,
+    without_sharing,
+)
 from hunt.corpus_list import graphs, open_cases
 from hunt.run import explain
 from hunt.store import load, setting_of
 
 OPEN = open_cases()
-OWN = [right_values, without_sharing, same_bytes, batch_is_its_parts, proved]
+OWN = [right_values, without_sharing, same_bytes, weights_in_files, batch_is_its_parts, proved]
 
 
 def _params():

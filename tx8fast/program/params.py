@@ -103,11 +103,6 @@ def _copy(src: np.ndarray, dst: np.ndarray) -> None:
         dst[..., c : c + step] = src[..., c : c + step]
 
 
-def sources_of(source: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the source of each chip, or the one of all."""
-    return source["sources"] if source.get("kind") == "chips" else [source]
-
-
 def _format(array: np.ndarray, tensor: Tensor) -> str:
     try:
         return dtype_name(array.dtype)
@@ -236,6 +231,13 @@ def with_images(
 def reads_files(program: Program) -> bool:
     """Return True if a parameter's bytes are in a file beside the program."""
     return any(t.embedded < 0 and any(_files(t.source)) for t in program.params)
+
+
+def stays_in_files(source: Mapping[str, Any]) -> bool:
+    """Return True if all that a source is made of is read from files, or computed from nothing."""
+    if parts := _parts(source):
+        return all(stays_in_files(inner) for inner in parts)
+    return source.get("kind", "file" if "file" in source else "missing") in ("file", "derived")
 
 
 def _files(source: Mapping[str, Any]) -> Iterator[str]:
