@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tx8fast
-from tx8fast.cli.app import main
+from tx8fast.cli.app import run
 
 
 @pytest.fixture
@@ -39,8 +39,8 @@ def test_a_program_without_weights_runs(model: Path):
     assert inside.run({"x": x})["y"].tobytes() == beside.run({"x": x})["y"].tobytes()
 
 
-def test_a_host_gets_all_of_it(model: Path, capsys):
+def test_a_host_gets_all_of_it(model: Path):
     out = model.with_name("whole.tx8")
-    assert main(["compile", str(model), "--standalone", "-o", str(out)]) == 0
+    assert run(["compile", str(model), "--standalone", "-o", str(out)]) == 0
     x = np.ones((5, 27), np.float32)
     assert tx8fast.load(out).run({"x": x})["y"].tobytes() == tx8fast.compile(model).run({"x": x})["y"].tobytes()
