@@ -24,12 +24,13 @@ def blocked(b):
 
 
 def side_by_side(
-    kind: str, dtype: str, rows: tuple[int, ...], depth: int, cols: tuple[int, ...], beta: bool, machine: str
-):
-    """[norm], then a product per entry of `cols`, the first with a ReLU behind it."""
+    kind: str, dtype: str, rows: tuple[int, ...], depth: int, cols: tuple[int, ...], beta: bool, machine: str,
+    gains: str = "",
+):  # fmt: skip
+    """[norm], then a product per entry of `cols`, the first with a ReLU behind it. gains: format of the norm's vectors, if another."""
     args = [Arg((*rows, depth), dtype, B), *(Arg((depth, n), dtype, B) for n in cols)]
     if kind:
-        args += [Arg((depth,), dtype, lo=0.5)] * (1 + beta)
+        args += [Arg((depth,), gains or dtype, lo=0.5)] * (1 + beta)
 
     def body(b, x, *rest):
         op = blocked(b)
@@ -57,10 +58,10 @@ def check_both(case, seed: int, dtype: str):
 @given(
     st.sampled_from(["layernorm", "rmsnorm"]), st.sampled_from(["bf16", "f16", "f32"]), st.integers(1, 150),
     st.sampled_from([20, 64, 130, 256, 300, 576]), st.sampled_from([(64,), (192,), (192, 192), (256, 64, 64)]),
-    st.booleans(), st.sampled_from(["tx8", "test_2x2"]), st.integers(0, 1 << 20),
+    st.booleans(), st.sampled_from(["tx8", "test_2x2"]), st.sampled_from(["", "f32"]), st.integers(0, 1 << 20),
 )  # fmt: skip
-def test_norm_leads_products(kind, dtype, rows, depth, cols, beta, machine, seed) -> None:
-    case = side_by_side(kind, dtype, (1, rows), depth, cols, beta and kind == "layernorm", machine)
+def test_norm_leads_products(kind, dtype, rows, depth, cols, beta, machine, gains, seed) -> None:
+    case = side_by_side(kind, dtype, (1, rows), depth, cols, beta and kind == "layernorm", machine, gains)
     low = check_both(case, seed, dtype)
     assert low.prepared == 0 and isinstance(low.members[0].low, RowLead)
 

@@ -133,7 +133,9 @@ class RowLead(Norm):
                 )
             em.vs("mul", mean, 1.0 / self.channels, mean, local.rows * 4, WORK)
         self._deviation(em, s, local)
-        vectors = [self.widen(em, v, s.scratch[4 + j] if self.wide else 0, n) for j, v in enumerate(s.reads[1:])]
+        vectors = [
+            self.widened_vector(em, j, v, s.scratch[4 + j] if self.wide else 0, n) for j, v in enumerate(s.reads[1:])
+        ]
         self._apply(em, s, local, vectors)
 
     def _centre(self, em: Emitter, s: Slice, local: Local, channel: int, out: int, chunk: Local) -> None:

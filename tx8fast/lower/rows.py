@@ -106,7 +106,7 @@ class RowOp(Lowering):
 
 class Norm(RowOp):
     """layernorm and rmsnorm over the last dimension, or over the channels of each of its heads: in the blocked form these are
-    matrices one after the other."""
+    matrices one after the other. Scale and shift have the rows' format or the work format, which takes more digits."""
 
     takes = frozenset({"layernorm", "rmsnorm"})
     in_place = (0,)
@@ -120,9 +120,11 @@ class Norm(RowOp):
                 if (
                     math.prod(spec.shape) != self.channels
                     or spec.shape[-1:] != (self.channels,)
-                    or spec.dtype != self.dtype
+                    or spec.dtype not in (self.dtype, WORK)
                 ):
-                    raise NotLowerable("scale and shift must be vectors over the last dimension")
+                    raise NotLowerable(
+                        "scale and shift must be vectors over the last dimension, in the rows' format or f32"
+                    )
                 self.reads.append(self.operand_access(j))
         self.gamma = len(record.operands) > 1 and record.operands[1] is not None
         self.beta = len(record.operands) > 2 and record.operands[2] is not None
@@ -162,12 +164,16 @@ class Norm(RowOp):
             em.v("rsqrt", at, at, lanes * heads if close else lanes, WORK)
         self._apply_heads(em, "mul", x, stat, y, spread, ones, local)
         channels = padded_channels(self.channels, WORK)
-        for fn, vector in zip(["mul"] * self.gamma + ["add"] * self.beta, s.reads[1:], strict=True):
-            own = self.widen(em, vector, room[1] if room else 0, channels)
+        for j, fn in enumerate(["mul"] * self.gamma + ["add"] * self.beta):
+            own = self.widened_vector(em, j, s.reads[1 + j], room[1] if room else 0, channels)
             for at in range(y, y + heads * head.size_bytes, head.size_bytes):
                 em.vector(fn, at, own, at, head, WORK)
         if room:
             em.cvt(y, s.writes[0], n, WORK, self.dtype)
+
+    def widened_vector(self, em: Emitter, j: int, src: int, dst: int, n: int) -> int:
+        """Return where the `j`th of scale and shift lies in the work format; `dst` is used only if it must be converted."""
+        return src if self.reads[1 + j].spec.dtype == WORK else self.widen(em, src, dst, n)
 
     def _stat_bytes(self, local: Local) -> int:
         """Bytes from one head's statistic to the next one's, which reductions write: whole lines if there are several."""

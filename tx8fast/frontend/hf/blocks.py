@@ -25,10 +25,17 @@ class Blocks:
     """Emits ops at the end of a function block. `dtype`: the activations' format; `mask_value`: what hides a score."""
 
     def __init__(
-        self, ctx: Context, b: Builder, c: ModelConfig, weights: ModelWeights, mask_value: float, p: Parallel
+        self,
+        ctx: Context,
+        b: Builder,
+        c: ModelConfig,
+        weights: ModelWeights,
+        dtype: str,
+        mask_value: float,
+        p: Parallel,
     ) -> None:
         self.ctx, self.b, self.c, self.weights, self.parallel = ctx, b, c, weights, p
-        self.table, self.dtype, self.mask_value = weights.table, weights.dtype, mask_value
+        self.table, self.dtype, self.mask_value = weights.table, dtype, mask_value
         self.ropes: dict[int, tuple[Value, Value]] = {}
         self.masks: dict[tuple[int, int], Value] = {}  # by window and chunk
         self.leaning: dict[int, Value] = {}  # masks with learned summands, of the layers that have tables
@@ -121,10 +128,14 @@ class Blocks:
 
     def norm(self, x: Value, name: str, eps: float | None = None) -> Value:
         """The family's norm, or nothing if the model has none at this place."""
-        gain = (self.param(name + ".weight"),) if self.has(name + ".weight") else ()
+        gain = (self.gain(name),) if self.has(name + ".weight") else ()
         if not gain and (self.c.norm_gain or name.split(".", 2)[-1] not in self.places):
             return x
         return self.normalised(x, name, *gain, eps=eps)
+
+    def gain(self, name: str) -> Value:
+        """Return a norm's gain: one that is stored less a summand in f32, in which norms work."""
+        return self.param(name + ".weight", "f32" if self.c.norm_offset else None)
 
     def normalised(self, x: Value, name: str, *gain: Value, eps: float | None = None) -> Value:
         """Normalise the last dimension the family's way."""
@@ -145,8 +156,8 @@ class Blocks:
         """Normalise every head of [batch, seq, heads * head_dim] on its own; gains are of a head or of all of them."""
         batch, seq, width = x.shape
         eps = self.c.qk_norm_eps or None
-        gain = self.param(name + ".weight") if self.c.qk_norm_gain else None
-        shared = gain is not None and self.c.qk_norm == "head"
+        shared = self.c.qk_norm_gain and self.c.qk_norm == "head"
+        gain = None if not self.c.qk_norm_gain else self.gain(name) if shared else self.param(name + ".weight")
         split = self.b("reshape", x, shape=(batch, seq, heads, width // heads), loc=name)
         split = self.normalised(split, name, *((gain,) if shared and gain is not None else ()), eps=eps)
         x = self.b("reshape", split, shape=(batch, seq, width), loc=name)

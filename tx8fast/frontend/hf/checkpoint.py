@@ -135,7 +135,8 @@ class _Binder:
             steps = [list(s) for s in slot.steps]
             key = self._derived(slot, "view", {"steps": steps}, keys, _shape_after(slot), dtype)
         if slot.shift:
-            key = self._derived(slot, "shift", {"value": slot.shift}, [key], self.table[key].shape, dtype)
+            # in f32: the sum has more digits than the stored gain, and a half format would drop them
+            key = self._derived(slot, "shift", {"value": slot.shift}, [key], self.table[key].shape, "f32")
         return Bound(key, slot.flipped)
 
     def _derived(

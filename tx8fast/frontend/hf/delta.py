@@ -29,7 +29,7 @@ def convolved(m: Blocks, i: int, x: Value, past: Past, taps: int, at: str) -> tu
     parts = []
     for name in ("query", "key", "value"):
         y, rows = causal_conv(m, i, m.linear(x, f"{at}.{name}_proj"), taps, f"{at}.{name}_conv", past, f"conv_{name}")
-        parts.append(wide(m, m.b("silu", y, loc=at + ".conv"), at))
+        parts.append(m.b("silu", wide(m, y, at), loc=at + ".conv"))
         made |= rows
     return parts, made
 
