@@ -44,7 +44,6 @@ def test_nests_overlap_and_are_right(monkeypatch: pytest.MonkeyPatch, rows: int)
     args = (Arg((rows, width), "bf16", "blocked"), square, wide, wide, deep, Arg((width,), "bf16"))
     found = {}
     for name, choice in (("apart", 0), ("together", 1)):
-        monkeypatch.setattr(seams, "TOGETHER", True)
         monkeypatch.setattr(seams, "better", lambda cycles, choice=choice: choice)
         ahead.clear()
         case = build(args, body, opt=3)

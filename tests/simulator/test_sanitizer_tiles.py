@@ -130,6 +130,21 @@ def test_send_before_the_load_is_done():
     assert f.name == "send" and "(rdma, worker 1)" in f.text
 
 
+def test_a_wait_for_a_later_row_of_the_same_queue_is_one_for_all_before_it():
+    code = CodeBuilder().add("memset", dst=A, value=1, n=64, fmt="f32", worker=0)
+    code.add("memset", dst=B, value=2, n=64, fmt="f32", worker=1).add("wait_worker", workers=1 << 1)
+    code.add("send", src=A, dst=A, bytes=256, mask=2).add("send_wait").add("wait").finish()
+    program = small([code, CodeBuilder().add("recv", monitor=0, bytes=256).finish()])
+    assert not findings(program)
+    f = Edit(program).move("memset", 0, "wait_worker", 0).found()[UNREADY]
+    assert f.name == "send" and "instruction 2 (memset, worker 0)" in f.text
+    other = CodeBuilder().add("memset", dst=A, value=1, n=64, fmt="f32", worker=0)
+    other.add("exp_v", src0=B, dst=B, n=64, fmt="f32", worker=1).add("wait_worker", workers=1 << 1)
+    other.add("send", src=A, dst=A, bytes=256, mask=2).add("send_wait").add("wait").finish()
+    program = small([other, CodeBuilder().add("recv", monitor=0, bytes=256).finish()])
+    assert UNREADY in {f.kind for f in findings(program)}  # another engine's queue says nothing
+
+
 def test_send_from_the_wrong_address():
     found = Edit(shared()).set("send", 0, tiles=[1], src=0x2A0000).found()
     assert found["uninitialised read"].name == "send" and found["uninitialised read"].tile == 1

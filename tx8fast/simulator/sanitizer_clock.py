@@ -7,7 +7,7 @@ the hardware itself orders rows of one engine queue, and rows of one worker whos
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
 import numpy as np
@@ -39,6 +39,11 @@ class Facts:
         self.by_worker = {
             w: np.flatnonzero(engine & (rows["worker"] == w)) for w in np.unique(rows["worker"][engine]).tolist()
         }
+        #: of every worker and engine the rows of this worker that stand in this engine's queue
+        self.by_queue = {
+            (w, unit): where[self.units[where] == unit].tolist()
+            for w, where in self.by_worker.items() for unit in np.unique(self.units[where]).tolist()
+        }  # fmt: skip
         self.names = [isa.class_of(op).NAME for op in rows["opcode"].tolist()]
 
     def spans(self, at: int) -> tuple[list[Range], list[Range]]:
@@ -132,6 +137,21 @@ class Clocks:
         times, numbers = self.joins[tile][agent]
         return numbers[bisect_right(times, self.vc[viewer][tile]) - 1]
 
+    def over(self, run: Run, at: int, viewer: int) -> bool:
+        """Return whether `viewer` knows that a row is finished: its worker was waited for, or that of a later row of its engine, whose
+        queue is worked off in order."""
+        unit, number = run.facts.unit_list[at], run.base + at
+        if number < self.finished(run.tile, run.facts.agent[at], viewer):
+            return True
+        if unit >= ENGINES:
+            return False
+        for other in self.runs[run.tile]:
+            for (w, queue), rows in other.facts.by_queue.items() if other.index >= run.index else ():
+                known = bisect_left(rows, self.finished(run.tile, w, viewer) - other.base) if queue == unit else 0
+                if known and other.base + rows[known - 1] > number:
+                    return True
+        return False
+
     def learn(self, tile: int, clock: Sequence[int]) -> None:
         self.vc[tile] = [max(a, b) for a, b in zip(self.vc[tile], clock)]
         self.tick(tile)
@@ -165,7 +185,7 @@ class Clocks:
         if not core and a_run.tile == run.tile and fa.unit_list[a] < ENGINES and fb.unit_list[at] < ENGINES:
             if fa.agent[a] == fb.agent[at] or fa.unit_list[a] == fb.unit_list[at]:
                 return True
-        if a_run.base + a < self.finished(a_run.tile, fa.agent[a], run.tile):
+        if self.over(a_run, a, run.tile):
             return True
         return not core and a_run is run and fb.unit_list[at] < ENGINES and self._path(run.facts, a, at)
 

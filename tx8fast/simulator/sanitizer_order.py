@@ -130,6 +130,8 @@ class Order(Clocks):
                         hit = meets(table[some], span)
                         for k in np.flatnonzero(hit.any(axis=1)).tolist():
                             a, b = table[some[k]][hit[k]][0].tolist()
+                            if self.over(run, int(some[k]), viewer):
+                                continue
                             yield run, int(some[k]), (max(a, span[0]), min(b, span[1]))
 
     def _really(self, other: Run, j: int, run: Run, at: int, span: Range, writes: Sequence[Range]) -> bool:

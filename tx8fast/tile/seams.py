@@ -4,6 +4,9 @@ May import: isa, machine, _kernels, tile.*. Must not: choose plans, know ops or 
 
 Every nest has the order that is best for it alone. All nests together are list-scheduled by the same ranks, so that nothing changes but
 where rows of a nest can go before the one before it is over. Where that gains little, the nests stay one behind the other.
+
+A row waits for the window of the row that touched its bytes last. In another nest an earlier row of the same engine may have touched
+them through another window: it is over, too, since every engine works off its queue in order (hardware manual 15, rule 1).
 """
 
 from __future__ import annotations
@@ -18,10 +21,6 @@ from tx8fast.machine import Machine
 from tx8fast.tile.joined import TileCode
 from tx8fast.tile.nodes import MASKS, STEPS, Nodes, Ranked
 from tx8fast.tile.schedule import MAX_ROWS, Found, TileOrder, better, measured
-
-#: Whether nests may be ordered together. Off: a row may be hidden from one of another nest by a row of its own engine that has
-#: another window, and the list scheduler waits for that window alone; the sanitizer finds what nobody has waited for.
-TOGETHER = False
 
 
 class LaunchOrder:
@@ -47,7 +46,7 @@ class LaunchOrder:
         code = tile.code
         apart = self._apart(tile, nests, alone)
         drains = sorted({f.drains for f in alone if f.nodes is not None}) or [False]
-        movable = TOGETHER and order.wanted != "nest" and len(code.at) <= MAX_ROWS and all(map(_movable, nests))
+        movable = order.wanted != "nest" and len(code.at) <= MAX_ROWS and all(map(_movable, nests))
         costs = code.columns.of(code.at)
         if not movable or self.apart:
             # no wait stands between nests without multicasts
