@@ -175,6 +175,22 @@ def test_rows_that_every_window_steps_over_are_not_made(tmp_path, monkeypatch, b
     assert np.abs(got - want).max() < 1e-4 * np.abs(want).max()
 
 
+@pytest.mark.parametrize("batch", [2, 12, 33])
+@pytest.mark.parametrize(("size", "kernel", "stride"), [(3, 2, 2), (9, 2, 4), (16, 3, 5), (17, 1, 3)])
+def test_rows_behind_the_last_window_of_a_pool(tmp_path, monkeypatch, batch, size, kernel, stride) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    monkeypatch.setattr(streams, "STREAM_RATIO", 0.0)
+    b = CnnBuilder(seed=3)
+    y = b.node("MaxPool", b.conv("x", 2, 7, 1), kernel_shape=[kernel] * 2, strides=[stride] * 2)
+    left = (size - kernel) // stride + 1
+    path = b.save(tmp_path / "net.onnx", (batch, 2, size, size), y, (batch, 7, left, left))
+    x = np.random.default_rng(0).standard_normal((batch, 2, size, size)).astype(np.float32)
+    want = onnxruntime.InferenceSession(str(path)).run(None, {"x": x})[0]
+    for dtype, close in (("fp32", 1e-5), ("fp16", 1e-2)):
+        (got,) = api.compile(path, dtype=dtype).run({"x": x}, sanitize=True).values()
+        assert np.abs(got.astype(np.float32) - want).max() < close * np.abs(want).max()
+
+
 def test_narrow_layers_run_on_the_engines(tmp_path) -> None:
     """Inverted residuals: 16, 96 and 24 channels fill no whole blocks, and nothing is left to the kernel cores."""
     onnxruntime = pytest.importorskip("onnxruntime")

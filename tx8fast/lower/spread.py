@@ -72,10 +72,10 @@ class SpreadStream(SpreadParts):
         self.image_of = self._images()
         self.by_rows = [self._goes_by_rows(i) for i in range(len(self.stages))]
         self.turned = self._turned()
-        self.read = rows_read(self.stages, self._pieces)
         for stage, by_rows in zip(self.stages, self.by_rows, strict=True):
             if stage.windowed:  # a band of rows is all there is of an image
                 stage.low.window = replace(stage.low.window, resident=not by_rows)  # type: ignore[attr-defined]
+        self.read = rows_read(self.stages, self._pieces)
         need = 0
         rooms = [EPOCH_SHARE * (self.capacity - n) for n in self._alive()]
         for _ in range(LAYOUTS):
