@@ -12,8 +12,10 @@ from tests.support.recorded_configs import CONFIGS
 from tests.support.recorded_families import BATCH, PAST, SEQ, config_of, make_recorded, token_ids
 from tests.support.run_graph import run_graph
 from tx8fast.errors import UnsupportedError
+from tx8fast.frontend import open_model
 from tx8fast.frontend.hf import HfOptions, delta, import_hf
 from tx8fast.frontend.hf.importer import read_config
+from tx8fast.options import CompileOptions
 from tx8fast.passes.pipeline import graph_passes, run_pipeline
 
 #: kinds whose format says what engines compute in
@@ -98,7 +100,8 @@ def test_wide_parts_stay_wide_whatever_the_checkpoint_is_in(tmp_path, case, phas
 
     def formats(stored, asked):
         make_recorded(tmp_path / stored, case, dtype=stored)
-        program = import_hf(tmp_path / stored, HfOptions(batch=BATCH, dtype=asked, **phase))
+        options = CompileOptions(batch=BATCH, dtype=asked, **phase)
+        program = open_model(tmp_path / stored, **options.import_options())
         run_pipeline(program, graph_passes("keep" if asked is None else "bf16", outline=False), verify_between=False)
         found = ((op.kind, op.results[0].dtype) for op in program.module.walk() if op.kind in ENGINES)
         return Counter(found)
