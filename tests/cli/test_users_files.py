@@ -386,3 +386,15 @@ def test_a_config_that_is_no_file(tx8: Caller, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(model_config(dtype="bfloat16")))
     (tmp_path / "model.safetensors").mkdir()
     refused(tx8, tmp_path, *compile_args(tmp_path, tmp_path, *SEQ), says=("model.safetensors",))
+
+
+def test_a_small_file_takes_little_room_however_large_it_might_be(tmp_path):
+    """An address space of 1 GiB is enough for a file of which up to 2 GiB would be read."""
+    path = tmp_path / "model.onnx"
+    path.write_bytes(b"x" * 5000)
+    code = (
+        "import resource; resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))\n"
+        "from tx8fast.files import read_input\n"
+        f"assert len(read_input({str(path)!r}, 2 << 30)) == 5000"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
