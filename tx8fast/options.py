@@ -143,6 +143,5 @@ class CompileOptions:
             "input": self.input,
             "source": self.source,
             "kernels": self.kernels or None,
-            "dtype": self.dtype,
         }
         return {k: v for k, v in given.items() if v not in (None, {})}

@@ -41,18 +41,10 @@ FORMULAS = {"Erf": 3.0, "Gelu": 3.0, "BiasGelu": 3.0}
 ROOTS = frozenset("ReduceL2 LpNormalization LpPool GlobalLpPool".split())
 #: ops that give something infinite or undefined next to a number that rounding may reach
 POLES = frozenset("Reciprocal Div Mod Pow Log Tan LpNormalization ReduceLogSum".split())
+#: ops of an exponential, whose results below the smallest normal number the reference takes for nothing
+UNDERFLOWS = frozenset("Exp Softmax Sigmoid Swish Mish Gelu FastGelu QuickGelu BiasGelu Softplus".split())
 #: which operand of an op must not be nothing, or makes the op jump there: then all such elements may be nothing at once
-DIVISORS = {
-    "Reciprocal": 0,
-    "Div": 1,
-    "Mod": 1,
-    "Log": 0,
-    "Pow": 0,
-    "Sign": 0,
-    "Abs": 0,
-    "NonZero": 0,
-    "LpNormalization": 0,
-}
+DIVISORS = {"Div": 1, "Mod": 1} | dict.fromkeys("Reciprocal Log Pow Sign Abs NonZero LpNormalization".split(), 0)
 #: ops whose small change gives nothing at all, on both sides of which are numbers far from it
 WRAPS = frozenset({"Mod"})
 #: ops whose results are each made of a few operands; all others may add up many numbers
@@ -336,7 +328,11 @@ class Oracle:
                     new.output[k] = name + "@"
                     wraps = node.op_type in WRAPS
                     left = nearly.norm_of_single_numbers(node, self.values | self.stored, 4 * EPS[F32])
-                    left = left + nearly.lost_of_products(node, self.values | self.stored)
+                    left = (
+                        left
+                        + nearly.lost_of_products(node, self.values | self.stored)
+                        + (node.op_type in UNDERFLOWS) * nearly.NORMAL
+                    )
                     inside = inner and inner * self._inside(node, self.values[name])
                     if k == 0:
                         for sizes in (nearly.sizes_in_norm, nearly.sizes_in_window):

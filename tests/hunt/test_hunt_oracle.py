@@ -136,6 +136,16 @@ def test_a_norm_may_be_off_by_what_its_mean_is_rounded_by(kind):
     assert (want.allowed[nothing] < 1e-4).all()
 
 
+def test_what_an_exponential_loses_below_the_range_may_be_something():
+    """exp(-100) is a number that f32 holds; the reference's softmax takes it for nothing, which a sign shows."""
+    d = Draft(np.random.default_rng(0), F32)
+    x = np.array([[105.2, 4.4, 100.0], [1.0, 0.5, 0.25]], np.float32)
+    d.op("Sign", d.op("Softmax", d.input(x)))
+    (want,) = Oracle(*d.model()).expected().values()
+    assert want.values[0, 1] == 0 and differences(np.ones((2, 3), np.float32), want)[1] == 0
+    assert (want.allowed < 1e-3).tolist() == [[True, False, True], [True] * 3]
+
+
 def test_a_norm_may_add_all_that_it_takes_the_mean_of_one_after_the_other():
     """As the vector engine does, in f32: of many equal numbers every addition rounds the same way."""
     rng, shape = np.random.default_rng(0), (1, 63, 24, 10)

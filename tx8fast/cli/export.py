@@ -37,15 +37,13 @@ def export(model: Path, folder: Path, as_json: bool, **given: Any) -> None:
     given, name, _ = split_lengths(given)
     if name:
         raise click.UsageError(f"several sizes are given for {name}: export one at a time")
-    warn_unused(given_options(("io_dtype", "machine")), "the graph is written as it is imported")
+    warn_unused(given_options(("dtype", "io_dtype", "machine")), "the graph is written as it is imported")
     options = read_options(**given)
     _check_free(folder)
     from tx8fast.frontend import open_model
     from tx8fast.ir.export import exported
 
     ir = open_model(model, **options.import_options())
-    if not ir.built_dtype:
-        warn_unused(given_options(("dtype",)), "the graph is written as it is imported")
     contents, model_files = exported(ir)
     try:
         for parent in sorted({(folder / n).parent for n in contents}):

@@ -32,7 +32,7 @@ def open_model(path: str | os.PathLike[str], **options: Any):
     Hugging Face directory, a `config.json`, the text of a graph or a directory that `tx8fast export` wrote.
 
     `options` are the fields of `ImportOptions` (phase, seq, past, batch, dims, constants) and, for
-    Hugging Face models, those of its reader, which lays the graph out for a `dtype`; other readers take it for nothing. Raises ImportModelError if the format is not recognised.
+    Hugging Face models, those of its reader. Raises ImportModelError if the format is not recognised.
     """
     if not os.fspath(path):
         raise ImportModelError("opening model: its name is empty; name a file or a directory")
@@ -44,7 +44,6 @@ def open_model(path: str | os.PathLike[str], **options: Any):
         if config.is_file():
             return _open_hf(where, options)
         if (where / DESCRIPTION).is_file():
-            options.pop("dtype", None)
             return _open_exported(where, options)
         if len(files) == 1:
             return open_model(files[0], **options)
@@ -68,7 +67,6 @@ def open_model(path: str | os.PathLike[str], **options: Any):
         raise ImportModelError(f"opening model {where}: the file is empty")
     if head[:64].lstrip()[:1] == b"{" or head.startswith(b"GGUF") or where.suffix == ".gguf":
         return _open_hf(where, options)
-    options.pop("dtype", None)  # a graph that is read is converted later, by a pass
     if _GRAPH.match(head):
         return _open_graph(where, options)
     if _is_stablehlo(head, where.suffix):
