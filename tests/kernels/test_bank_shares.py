@@ -38,7 +38,7 @@ def test_kernel_and_twin_agree(sets, banks, per_bank, fifo):
 @settings(max_examples=30, deadline=None)
 @given(SETS, st.lists(st.integers(1, 40), max_size=5))
 def test_many_depths_are_each_alone(sets, fifos):
-    """Deeper buffers are not looked at where no shallower one was full."""
+    """Deeper buffers are looked at from where on a shallower one was full."""
     found = ask_all(sets, 3, 8, 2, fifos)
     assert found.shape == (len(fifos), len(sets), 3)
     assert all((own == ask(sets, 3, 8, 2, fifo)).all() for own, fifo in zip(found, fifos, strict=True))

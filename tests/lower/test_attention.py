@@ -239,13 +239,13 @@ def test_kept_keys_are_not_loaded_over_those_at_work() -> None:
     )
     order = tile_order(Tiling(low, plan), (0,) * len(low.sizes), low.sizes)
     done, again = 0, 0
-    for action in order.actions:
-        done += action.kind == "emit"
-        if action.kind == "load" and action.access in plan.kept:
-            copy = order.steps[action.step].copy[action.access]
-            users = [i for i, s in enumerate(order.steps[: action.step]) if s.copy[action.access] == copy]
+    for kind, step, access, _ in order.actions:
+        done += kind == "emit"
+        if kind == "load" and access in plan.kept:
+            copy = order.steps[step].copy[access]
+            users = [i for i, s in enumerate(order.steps[:step]) if s.copy[access] == copy]
             assert not users or users[-1] < done
-            again += bool(users) and users[-1] == action.step - 1
+            again += bool(users) and users[-1] == step - 1
     assert again
 
 

@@ -138,12 +138,12 @@ def test_second_weights_come_with_the_next_first_ones(norm, bands) -> None:
                      {second: steps - 1}]  # fmt: skip
     assert order.last_fills.tolist() == [0, *range(2, steps + 1)]
     held: dict[tuple[int, int], int] = {}  # (read, copy) -> the step whose slice it has
-    for action in order.actions:
-        if action.kind == "exchange":
-            fill = order.fills[action.fill]
+    for kind, i, _, f in order.actions:
+        if kind == "exchange":
+            fill = order.fills[f]
             held |= {(k, order.steps[fill.step_of(k)].copy[k]): fill.step_of(k) for k in fill.changed}
-        elif action.kind == "emit":
-            assert [held[k, order.steps[action.step].copy[k]] for k in (first, second)] == [action.step] * 2
+        elif kind == "emit":
+            assert [held[k, order.steps[i].copy[k]] for k in (first, second)] == [i] * 2
     alone = made.but(shared=())
     assert not alone.behind and not tile_order(alone, (0, 0), (8, 320)).fills
 

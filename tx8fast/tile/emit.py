@@ -10,6 +10,9 @@ they load parts of shared operands, the parts differ.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from operator import sub
+from typing import Any
 
 import numpy as np
 
@@ -25,12 +28,21 @@ from tx8fast.tile.blocks import Blocks
 from tx8fast.tile.fill_rows import Brought, FillRows
 from tx8fast.tile.joined import TileCode
 from tx8fast.tile.nest import LoopStep
-from tx8fast.tile.order import Action, Fill, Order
+from tx8fast.tile.order import Fill, Order
 from tx8fast.tile.tiling import TileRange, Tiling
 from tx8fast.tile.transfers import Span, chunk_of, dma_rows, in_pieces, in_spans, part_of
 
 LATE_FILL = 2  # before it all tiles wait for each other with empty queues: nobody can fall behind
 STILL = (0, 0)  # a block that moves with no DDR tensor
+
+#: what transfers have in common whose descriptors differ by DDR offsets alone
+Form = int | tuple
+#: the form of a slice's transfer, its descriptors at its first occurrence, and how far either piece's DDR offsets have moved since
+Moves = tuple[Form, list[Descriptor], tuple[int, ...]]
+#: the same of what a fill brings of a read, and the bytes of the slice that this is; none if it is all
+Filled = tuple[Form, list[Descriptor], tuple[int, ...], list[Span]]
+#: says what block an action is, for a tile's share of every read and its lateness
+Maker = Callable[[dict[int, "Share"], int], int]
 
 
 @dataclass(frozen=True)
@@ -75,36 +87,45 @@ class NestCode:
         self.tiling, self.low, self.at, self.order = tiling, tiling.low, at, order
         self.slot_base = slot_base.tolist()
         self.blocks = Blocks(self.low.machine)
-        self.first_moves: dict[tuple, tuple[list[Descriptor], list[int]]] = {}
+        #: by form: its number, the descriptors at its first occurrence, and where these begin in DDR
+        self.first_moves: dict[tuple, tuple[int, list[Descriptor], list[int]]] = {}
         self.known_rows: dict[tuple, tuple[np.ndarray, list[tuple[int, np.ndarray]]]] = {}
-        self.known_moves: dict[tuple, tuple[tuple, list[Descriptor], tuple[int, ...]]] = {}
+        self.known_moves: dict[tuple, Moves] = {}
         self.known_parts: dict[tuple, tuple[list[Descriptor], int, int, int]] = {}
         self.part_forms: dict[
-            tuple, tuple[int, list[Descriptor], list[Span]]
+            Form, tuple[int, list[Descriptor], list[Span]]
         ] = {}  # of every form the access, and the whole slice's, or chunk's
         self.forms = [self.low.slice_form(s.lo, s.hi) for s in order.steps]
         n_read = len(self.low.reads)
         self.gathered = dict(tiling.plan.gathered)
         self.piece_bytes = [sharing.piece_bytes(tiling, k) for k in range(len(tiling.accesses))]
         self.stored = [n_read + j for j in range(len(self.low.writes)) if n_read + j not in tiling.plan.held]
+        self.filled = [{k: self._filled(k, fill) for k in fill.changed} for fill in order.fills]
         em = Emitter()
         self.low.prologue(em, at.consts)
         self.block = [self.blocks.of(("prologue",), lambda: isa.rows(em.rows))]
         self.shift: list[tuple[int, ...]] = [STILL]
-        self.open: dict[tuple, tuple[list[int], Callable[[dict[int, Share], int], int]]] = {}  # `_later`: places, maker
-        self.step = [0]  # of every block
+        self.open: dict[tuple, tuple[list[int], Maker]] = {}  # `_later`: places, maker
+        begin: list[int] = []  # of every action, its first block
         parts: list[tuple[int, int, int]] = []
         passes: list[tuple[int, int, bool]] = []
         self.brought: dict[int, Brought] = {}  # by block
-        for action in order.actions:
-            if action.kind == "part":
-                staging = at.staging[action.access]
-                turn = order.fills[action.fill].version[action.access] % len(staging)
-                parts.append((len(self.block), action.fill, staging[turn]))
-            elif action.kind in ("meet", "exchange"):
-                passes.append((len(self.block), action.fill, action.kind == "meet"))
-            self._act(action)
-            self.step += [action.step] * (len(self.block) - len(self.step))
+        for kind, i, k, f in order.actions:
+            begin.append(len(self.block))
+            if kind == "load":
+                self._load(k, order.steps[i])
+            elif kind == "store":
+                for k in self.stored:
+                    self._transfer(k, order.steps[i], "wdma")
+            elif kind == "emit":
+                self._compute(i, order.steps[i])
+            elif kind == "part":
+                parts.append((len(self.block), f, self._staging(k, f)))
+                self._part_load(k, f)
+            else:
+                passes.append((len(self.block), f, kind == "meet"))
+                (self._meet if kind == "meet" else self._exchange)(f)
+        self.step = np.repeat([0, *[i for _, i, _, _ in order.actions]], np.diff([0, *begin, len(self.block)]))
         self.fills = FillRows(tiling, order, parts, passes, self.brought)
         # every tile of the form takes these
         self.own_blocks, self.shifts = np.array(self.block), np.array(self.shift, np.int64).reshape(-1, PIECES)
@@ -119,38 +140,25 @@ class NestCode:
             block[places] = make(own, late)
         code, begin = self.blocks.joined(block, self.shifts)
         made = self.fills.of(block, begin)
-        step = np.repeat(np.array(self.step), np.diff(begin))
+        step = np.repeat(self.step, np.diff(begin))
         return TileCode(code, step, made, self.order.last_fills[step])
 
     # -- actions -------------------------------------------------------------------------------------------------
 
-    def _act(self, action: Action) -> None:
-        kind, at = action.kind, self.at.access
-        s = self.order.steps[action.step]
-        if kind == "load":
-            k = action.access
-            access = self.low.reads[k]
-            if isinstance(access, TableRows):
-                self._look_up(k, access, s, at[k][s.copy[k]])
-            else:
-                self._transfer(k, s, "rdma")
-        elif kind == "store":
-            for k in self.stored:
-                self._transfer(k, s, "wdma")
-        elif kind == "emit":
-            self._compute(action, s)
-        elif kind == "part":
-            self._part_load(action)
+    def _load(self, k: int, s: LoopStep) -> None:
+        access = self.low.reads[k]
+        if isinstance(access, TableRows):
+            self._look_up(k, access, s, self.at.access[k][s.copy[k]])
         else:
-            self._together(action)
+            self._transfer(k, s, "rdma")
 
     def _add(self, block: int, shift: tuple[int, ...] = STILL) -> None:
         self.block.append(block)
         self.shift.append(shift)
 
-    def _compute(self, action: Action, s: LoopStep) -> None:
+    def _compute(self, i: int, s: LoopStep) -> None:
         low, at, n_read = self.low, self.at, len(self.low.reads)
-        parity = self.order.parity[action.step] * low.overlaps
+        parity = self.order.parity[i] * low.overlaps
         fresh = low.prepares(s.new)
 
         def make() -> np.ndarray:
@@ -174,7 +182,7 @@ class NestCode:
             )
             return _op_rows(em.rows)
 
-        key = ("emit", self.forms[action.step], s.copy, s.first, s.last, parity, fresh)
+        key = ("emit", self.forms[i], s.copy, s.first, s.last, parity, fresh)
         self._numbered(key, make, s)
 
     def _look_up(self, k: int, access: TableRows, s: LoopStep, address: int) -> None:
@@ -221,8 +229,8 @@ class NestCode:
     def _dma(self, name: str, k: int, found: Sequence[Descriptor], address: int, slot: int) -> np.ndarray:
         return isa.rows(dma_rows(name, found, address, slot, self.slot_base[PIECES * k :]))
 
-    def _moves(self, k: int, s: LoopStep) -> tuple[tuple, list[Descriptor], tuple[int, ...]]:
-        """Return a key of the form of a slice's transfer, its descriptors at their first occurrence, and how far the DDR offsets
+    def _moves(self, k: int, s: LoopStep) -> Moves:
+        """Return the form of a slice's transfer, its descriptors at their first occurrence, and how far the DDR offsets
         of either piece have moved since: offsets are linear in the slice's start."""
         access = self.tiling.accesses[k]
         if self.low.positional:
@@ -233,108 +241,129 @@ class NestCode:
             found = self.known_moves[place] = self._new_moves(k, access, s)
         return found
 
-    def _new_moves(self, k: int, access: Access, s: LoopStep) -> tuple[tuple, list[Descriptor], tuple[int, ...]]:
+    def _new_moves(self, k: int, access: Access, s: LoopStep) -> Moves:
         box = access.box(s.lo, s.hi)
         form = channel_form(access.spec, access.strides, *(box[-1] if box else (0, 1)))
         key = (k, access.form(s.lo, s.hi), form)
         base = [access.origin(box, piece) for piece in range(PIECES)]
         known = self.first_moves.get(key)
         if known is None:
-            known = self.first_moves[key] = ([d for d in access.transfers(s.lo, s.hi) if d.run_bytes], base)
-        return key, known[0], tuple([x - y for x, y in zip(base, known[1], strict=True)])
+            moved = [d for d in access.transfers(s.lo, s.hi) if d.run_bytes]
+            known = self.first_moves[key] = len(self.first_moves), moved, base
+        number, moved, first = known
+        return number, moved, tuple(map(sub, base, first))
 
     # -- multicast: what a tile does depends on its part, and is made per tile -----------------------------------
 
-    def _later(self, key: tuple, make: Callable[[dict[int, Share], int], int], shift: tuple[int, ...] = STILL) -> None:
-        """Add an action of which `make` says, for a tile's shares and lateness, what block it is; once for equal keys."""
-        self.open.setdefault(key, ([], make))[0].append(len(self.block))
+    def _later(self, key: tuple, make: Callable[..., int], *about: Any, shift: tuple[int, ...] = STILL) -> None:
+        """Add an action of which `make` says, of what it is about and for a tile's shares and lateness, what block it is; once for
+        equal keys."""
+        found = self.open.get(key)
+        if found is None:
+            found = self.open[key] = [], partial(make, *about)
+        found[0].append(len(self.block))
         self._add(0, shift)
 
-    def cut(self, key: tuple, found: Sequence[Descriptor], share: Share) -> tuple[list[Descriptor], int, int, int]:
+    def _staging(self, k: int, f: int) -> int:
+        """Return where parts of a shared read lie for a fill."""
+        copies = self.at.staging[k]
+        return copies[self.order.fills[f].version[k] % len(copies)]
+
+    def cut(self, key: Form, found: Sequence[Descriptor], share: Share) -> tuple[list[Descriptor], int, int, int]:
         """Return what `part_of` says of a slice whose transfers are `found`, and of the part of a tile."""
         known = self.known_parts.get((key, share.rank))
         if known is None:
             known = self.known_parts[key, share.rank] = part_of(found, share.rank, share.tiles)
         return known
 
-    def _part_load(self, action: Action) -> None:
+    def _part_load(self, k: int, f: int) -> None:
         """Add the load of a tile's part of a shared read into staging."""
-        k, fill = action.access, self.order.fills[action.fill]
-        key, found, shift, spans = self._filled(k, fill)
+        key, found, shift, spans = self.filled[f][k]
         self.part_forms.setdefault(key, (k, found, spans))
-        at = self.at.staging[k][fill.version[k] % len(self.at.staging[k])]
-        early = action.fill == LATE_FILL
+        at, early = self._staging(k, f), f == LATE_FILL
+        self._later(("part", key, at, early), self._part_block, k, key, found, at, early, shift=shift)
 
-        def make(own: dict[int, Share], late: int) -> int:
-            if own[k].rank < 0:
-                return 0
-            moved, _, size, _ = self.cut(key, found, own[k])
-            pieces = 1 + late * early
+    def _part_block(
+        self, k: int, key: Form, found: list[Descriptor], at: int, early: bool, own: dict[int, Share], late: int
+    ) -> int:
+        if own[k].rank < 0:
+            return 0
+        moved, _, size, _ = self.cut(key, found, own[k])
+        pieces = 1 + late * early
 
-            def rows() -> np.ndarray:
-                parts = moved
-                if pieces > 1 and size:  # a small operand has no part for every tile
-                    step = round_up(-(-size // pieces), LINE_BYTES)
-                    parts = [c for lo in range(0, size, step) for d in moved for c in clip(d, lo, min(lo + step, size))]
-                return self._dma("rdma", k, parts, at, PIECES * (len(self.tiling.accesses) + k))
+        def rows() -> np.ndarray:
+            parts = moved
+            if pieces > 1 and size:  # a small operand has no part for every tile
+                step = round_up(-(-size // pieces), LINE_BYTES)
+                parts = [c for lo in range(0, size, step) for d in moved for c in clip(d, lo, min(lo + step, size))]
+            return self._dma("rdma", k, parts, at, PIECES * (len(self.tiling.accesses) + k))
 
-            return self.blocks.of(("part", key, own[k].rank, at, pieces), rows)
+        return self.blocks.of(("part", key, own[k].rank, at, pieces), rows)
 
-        self._later(("part", key, at, early), make, shift)
+    def _meet(self, f: int) -> None:
+        """Add the meeting of the tiles that share a fill."""
+        changed = self.order.fills[f].changed
+        self._later(("meet", *changed), self._meet_block, changed)
 
-    def _together(self, action: Action) -> None:
-        """Add the meeting of the tiles that share a fill, or the exchange of its parts."""
-        fill, turn = self.order.fills[action.fill], action.fill % 2
-        if action.kind == "meet":
-            masks = lambda own: tuple([own[k].mask for k in fill.changed])  # noqa: E731
-            meet = lambda own, _: self.blocks.of(("meet", *masks(own)), lambda: isa.rows(multicast.meet(masks(own))))  # noqa: E731
-            self._later(("meet", *fill.changed), meet)
-            return
-        forms = [self._filled(k, fill) for k in fill.changed]
+    def _meet_block(self, changed: tuple[int, ...], own: dict[int, Share], late: int) -> int:
+        masks = tuple([own[k].mask for k in changed])
+        return self.blocks.of(("meet", *masks), lambda: isa.rows(multicast.meet(masks)))
+
+    def _exchange(self, f: int) -> None:
+        """Add the exchange of a fill's parts."""
+        fill, forms = self.order.fills[f], tuple(self.filled[f].values())
         sources: list[tuple] = []  # of a gathered read the slice, of another one its staging buffer
-        steps = [self.order.steps[fill.step_of(k)] for k in fill.changed]
-        for k, form, s in zip(fill.changed, forms, steps, strict=True):
+        targets: list[int] = []
+        for k, form in zip(fill.changed, forms, strict=True):
+            s = self.order.steps[fill.step_of(k)]
+            targets.append(self.at.access[k][s.copy[k]])
             if k in self.gathered:
                 sources.append((s.lo, s.hi))
             else:
                 self.part_forms.setdefault(form[0], (k, form[1], form[3]))
-                sources.append((self.at.staging[k][fill.version[k] % len(self.at.staging[k])],))
-        targets = [self.at.access[k][s.copy[k]] for k, s in zip(fill.changed, steps, strict=True)]
+                sources.append((self._staging(k, f),))
+        turn = f % 2
         key = ("exchange", turn, *fill.changed, *targets, *sources, *[form[0] for form in forms])
+        self._later(key, self._exchange_block, key, turn, fill.changed, forms, sources, targets)
 
-        def make(own: dict[int, Share], late: int) -> int:
-            parts = [
-                self._sent(own[k], form[:2], source)
-                for k, form, source in zip(fill.changed, forms, sources, strict=True)
-            ]
+    def _exchange_block(
+        self,
+        key: tuple,
+        turn: int,
+        changed: tuple[int, ...],
+        forms: tuple[Filled, ...],
+        sources: list[tuple],
+        targets: list[int],
+        own: dict[int, Share],
+        late: int,
+    ) -> int:
+        parts = [self._sent(own[k], form[:2], source) for k, form, source in zip(changed, forms, sources, strict=True)]
 
-            def rows() -> np.ndarray:
-                out: list[tuple] = []
-                for k, (at, start, size, total), to, form in zip(fill.changed, parts, targets, forms, strict=True):
-                    for staged, place, n in in_spans(form[3] or [(0, total)], start, size):
-                        out += multicast.send(at + staged, to + place, n, own[k].mask, turn)
-                return isa.rows([*out, multicast.receive(turn, sum(total for *_, total in parts))])
+        def rows() -> np.ndarray:
+            out: list[tuple] = []
+            for k, (at, start, size, total), to, form in zip(changed, parts, targets, forms, strict=True):
+                for staged, place, n in in_spans(form[3] or [(0, total)], start, size):
+                    out += multicast.send(at + staged, to + place, n, own[k].mask, turn)
+            return isa.rows([*out, multicast.receive(turn, sum(total for *_, total in parts))])
 
-            number = self.blocks.of((*key, *[(own[k].mask, own[k].rank) for k in fill.changed]), rows)
-            spans = [form[3] or [(0, part[3])] for form, part in zip(forms, parts, strict=True)]
-            reach = (
-                tuple([(at, at + n) for at, _, n, _ in parts if n]),
-                tuple([(to + a, to + b) for to, own in zip(targets, spans, strict=True) for a, b in own]),
-            )
-            self.brought[number] = Brought(reach, tuple([part[3] for part in parts]))
-            return number
+        number = self.blocks.of((*key, *[(own[k].mask, own[k].rank) for k in changed]), rows)
+        spans = [form[3] or [(0, part[3])] for form, part in zip(forms, parts, strict=True)]
+        reach = (
+            tuple([(at, at + n) for at, _, n, _ in parts if n]),
+            tuple([(to + a, to + b) for to, own in zip(targets, spans, strict=True) for a, b in own]),
+        )
+        self.brought[number] = Brought(reach, tuple([part[3] for part in parts]))
+        return number
 
-        self._later(key, make)
-
-    def _filled(self, k: int, fill: Fill) -> tuple[tuple, list[Descriptor], tuple[int, ...], list[Span]]:
+    def _filled(self, k: int, fill: Fill) -> Filled:
         """Return what `_moves` says of what a fill brings of a read, and the bytes of the slice that this is; none if it is all."""
         step = self.order.steps[fill.step_of(k)]
         key, found, shift = self._moves(k, step)
         if not (spans := fill.spans(self.tiling, k, step)):
             return key, found, shift, spans
-        return (*key, fill.chunk), chunk_of(found, spans), shift, spans
+        return (key, fill.chunk), chunk_of(found, spans), shift, spans
 
-    def _sent(self, own: Share, form: tuple[tuple, list[Descriptor]], source: tuple) -> tuple[int, int, int, int]:
+    def _sent(self, own: Share, form: tuple[Form, list[Descriptor]], source: tuple) -> tuple[int, int, int, int]:
         """Return what a tile sends of a slice: from where, its start in the slice, its bytes, and those of the whole slice."""
         _, start, size, total = self.cut(*form, own)
         if own.access not in self.gathered:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from operator import itemgetter, ne
 from typing import Any, NamedTuple, TypeVar
 
 from tx8fast.tile.tiling import Tiling
@@ -42,11 +43,12 @@ def loop_slices(tiling: Tiling, lo: Sequence[int], hi: Sequence[int]) -> Iterato
     lists = [[(a, min(a + plan.slices[f], hi[f])) for a in range(lo[f], hi[f], plan.slices[f])] for f in plan.order]
     n_outer = sum(not low.reduce[f] for f in plan.order)  # reductions come last
     place = [plan.order.index(f) for f in range(len(lists))]
-    inner = list(itertools.product(*lists[n_outer:]))
+    by_factor = itemgetter(*place) if len(place) > 1 else tuple
+    inner = [list(itertools.product(*[[r[end] for r in own] for own in lists[n_outer:]])) for end in (0, 1)]
     outside, unequal = itertools.product(*lists[:n_outer]), low.unequal
     for done, outer in enumerate(_graded(tiling, unequal, lists, outside) if unequal else outside):
-        points = [(*outer, *x) for x in inner]
-        ranges = [tuple(zip(*[x[i] for i in place], strict=True)) for x in points]
+        begins, ends = zip(*outer, strict=True) if outer else ((), ())
+        ranges = [(by_factor((*begins, *a)), by_factor((*ends, *b))) for a, b in zip(*inner, strict=True)]
         if low.skipping:
             ranges = [r for r in ranges if not low.skips(*r)]
         for i, (a, b) in enumerate(ranges):
@@ -104,9 +106,9 @@ def loop_steps(tiling: Tiling, lo: Sequence[int], hi: Sequence[int], limit: int 
                 keys[k] = before[k]
         for k in kept:
             before[k], held[k, turn] = held.get((k, turn)), keys[k]
-        new = [k for k, (old, key) in enumerate(zip(before, keys, strict=True)) if key != old]
+        new = list(itertools.compress(range(n_read), map(ne, before, keys)))
         before = keys
-        for k in rare.intersection(new):
+        for k in rare.intersection(new) if rare else ():
             used[k] = there[k].get(keys[k], filled[k] % copies[k])
             if keys[k] in there[k]:
                 new.remove(k)
@@ -119,8 +121,9 @@ def loop_steps(tiling: Tiling, lo: Sequence[int], hi: Sequence[int], limit: int 
             copy[k] = used[k] if k in used else max(0, filled[k] - (k < n_read)) % n
         for k in kept:
             copy[k] = turn
-        load = tuple([k for k in new if k not in plan.held]) if plan.held else tuple(new)
-        steps.append(LoopStep(a, b, load, tuple(copy), first, last, done, tuple(new)))
+        changed = tuple(new)
+        load = tuple([k for k in new if k not in plan.held]) if plan.held else changed
+        steps.append(LoopStep(a, b, load, tuple(copy), first, last, done, changed))
         if last:
             filled[n_read:] = [n + 1 for n in filled[n_read:]]
     return steps

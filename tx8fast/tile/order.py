@@ -20,18 +20,10 @@ from tx8fast.records import dataclass
 from tx8fast.tile.nest import LoopStep, loop_steps
 from tx8fast.tile.tiling import Tiling
 
-
-class Action(NamedTuple):
-    """One thing a tile does. kind, and what else counts:
-
-    load (step, access); emit, store (step); part (access, fill): its own part of a shared read into staging;
-    meet, exchange (fill).
-    """
-
-    kind: str
-    step: int = 0
-    access: int = -1
-    fill: int = -1
+#: one thing a tile does: its kind, and the step, the access and the fill that it is about, of those that count:
+#: load (step, access); emit, store (step); part (access, fill): its own part of a shared read into staging;
+#: meet, exchange (fill)
+Action = tuple[str, int, int, int]
 
 
 class Fill(NamedTuple):
@@ -96,12 +88,13 @@ def _fills(tiling: Tiling, steps: Sequence[LoopStep], shared: Collection[int]) -
     """What slices need behind the beginning of the next one comes with what that one begins with: in a fill before the present step,
     if other copies are filled than this step reads."""
     fills: list[Fill] = []
-    version, behind = dict.fromkeys(shared, -1), tiling.behind
+    version, behind, none = dict.fromkeys(shared, -1), tiling.behind, frozenset()
 
     def put(step: int, changed: Sequence[int], early: bool = False, chunk: int = -1) -> None:
-        version.update({k: version[k] + 1 for k in changed})
-        late = frozenset([k for k in changed if k in behind]) if early else frozenset()
-        fills.append(Fill(step, tuple(changed), dict(version), chunk, late, early))
+        for k in changed:
+            version[k] += 1
+        late = behind.intersection(changed) if early else none
+        fills.append(Fill(step, tuple(changed), version.copy(), chunk, late, early))
 
     there = False  # what a step begins with stands before the one before
     for i, s in enumerate(steps if shared else ()):
@@ -130,26 +123,32 @@ def _actions(
     begins: dict[int, list[int]] = {}
     for f, fill in enumerate(fills):
         begins.setdefault(fill.step - fill.early, []).append(f)
-    loads = [[Action("load", i, k) for k in s.load if k not in shared] for i, s in enumerate(steps)]
-    parts = [
-        [Action("part", access=k, fill=f) for k in fill.changed if k not in gathered] for f, fill in enumerate(fills)
-    ]
-    together = [[Action("meet", fill=f)] * (f > 0 or meet) + [Action("exchange", fill=f)] for f in range(len(fills))]
-    out = [*sum(parts[:1], []), *loads[0]] if low.prepares(steps[0].new) else [*loads[0], *sum(parts[:1], [])]
+    loads = [[("load", i, k, -1) for k in s.load if k not in shared] for i, s in enumerate(steps)]
+    parts = [[("part", 0, k, f) for k in fill.changed if k not in gathered] for f, fill in enumerate(fills)]
+    parts += [[], []]  # behind the last fill
+    out: list[Action] = [*parts[0], *loads[0]] if low.prepares(steps[0].new) else [*loads[0], *parts[0]]
 
-    def bring(step: int) -> list[Action]:
-        """Return the exchanges of a step's fills, and between them the parts of those after next."""
+    def bring(step: int) -> None:
+        """Add the exchanges of a step's fills, and between them the parts of those after next."""
         own = begins.get(step, [])
-        return sum([together[f] + (sum(parts[f + 2 : f + 3], []) if f != own[-1] else []) for f in own], [])
+        for f in own:
+            if f > 0 or meet:
+                out.append(("meet", 0, -1, f))
+            out.append(("exchange", 0, -1, f))
+            if f != own[-1]:
+                out.extend(parts[f + 2])
 
-    out += [*sum(parts[1:2], []), *bring(0)]
+    out += parts[1]
+    bring(0)
     for i, (s, after) in enumerate(itertools.zip_longest(steps, steps[1:])):
         coming, copy = (loads[i + 1], after.copy) if after is not None else ([], s.copy)
-        early = [] if fills else [a for a in coming if copy[a.access] != s.copy[a.access]]
-        out += [*early, Action("emit", i)]
+        early = [] if fills else [a for a in coming if copy[a[2]] != s.copy[a[2]]]
+        out += early
+        out.append(("emit", i, -1, -1))
         if s.last:
-            out.append(Action("store", i))
+            out.append(("store", i, -1, -1))
         if i in begins:
-            out += sum(parts[begins[i][-1] + 2 : begins[i][-1] + 3], [])
-        out += [*[a for a in coming if a not in early], *bring(i + 1)]
+            out += parts[begins[i][-1] + 2]
+        out += [a for a in coming if a not in early] if early else coming
+        bring(i + 1)
     return out
