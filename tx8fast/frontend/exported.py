@@ -47,7 +47,6 @@ def import_exported(folder: Path, options: dict[str, Any]) -> IRProgram:
         for weight in _in_turn([_weight(e, folder, found["files"]) for e in found["weights"]]):
             table.add(weight)
         named = {k: found[k] for k in ("name", "phase", "family", "config_dtype")}
-        named["built_dtype"] = found.get("built_dtype", "")  # earlier descriptions have none
         if not all(type(v) is str for v in named.values()):
             raise ValueError(f"{', '.join(named)} are to be texts")
     except OSError as e:
@@ -68,7 +67,6 @@ def import_exported(folder: Path, options: dict[str, Any]) -> IRProgram:
     text = graph_text(folder / GRAPH, given)
     program = IRProgram.from_text(new_context(), text, table, named["name"], str(folder / GRAPH))
     program.phase, program.family, program.config_dtype = named["phase"], named["family"], named["config_dtype"]
-    program.built_dtype = named["built_dtype"]
     program.verify(2, doing)
     return program
 

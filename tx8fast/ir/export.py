@@ -54,7 +54,6 @@ def exported(program: IRProgram) -> tuple[dict[str, bytes | memoryview], list[st
         "phase": program.phase,
         "family": program.family,
         "config_dtype": program.config_dtype,
-        "built_dtype": program.built_dtype,
         "arguments": [
             {"name": n, **_type(v.type)}
             for n, v in zip(_names(main.attrs.get("arg_names"), len(main.body.args)), main.body.args, strict=True)

@@ -24,23 +24,11 @@ class IRProgram:
     """`module` is the root op; `weights` is the table behind `get_param` keys (None: no weights).
 
     `phase`: "prefill" or "decode" where a model has both and one was built. `config_dtype`: the float format that a
-    configuration chose for a graph that would be the same in another one; "" where the graph itself says it. `built_dtype`: the float format that
-    a builder laid the graph out for, whose wider parts are meant; "" where the graph was read, and says nothing of why a part is wide. `shares`: of a model that can be cut
+    configuration chose for a graph that would be the same in another one; "" where the graph itself says it. `shares`: of a model that can be cut
     over n chips, gives (bytes of the weights that one of them holds, parts that its caches are cut into); raises Tx8Error if it
     cannot be cut into so many. `family`: the family of models that a builder recognised, "" for graphs that were read."""
 
-    __slots__ = (
-        "ctx",
-        "module",
-        "weights",
-        "name",
-        "phase",
-        "config_dtype",
-        "built_dtype",
-        "family",
-        "shares",
-        "_whole",
-    )
+    __slots__ = ("ctx", "module", "weights", "name", "phase", "config_dtype", "family", "shares", "_whole")
 
     def __init__(self, ctx: Context, module: Op, weights: Any = None, name: str = "") -> None:
         self._whole: IRProgram | None = None
@@ -50,7 +38,6 @@ class IRProgram:
         self.name = name
         self.phase = ""
         self.config_dtype = ""
-        self.built_dtype = ""
         self.shares: Callable[[int], tuple[int, int]] | None = None
         self.family = ""
 

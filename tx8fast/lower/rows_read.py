@@ -8,23 +8,26 @@ so that what only it would read need not be made either.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
 from tx8fast.lower.chain import PSUM, Stage
 from tx8fast.lower.thin import Thin
 
-Pieces = Callable[[int], Iterable[tuple[int, int]]]
+
+def cut(size: int, piece: int) -> list[tuple[int, int]]:
+    """Return the ranges of pieces of so much."""
+    return [(a, min(a + piece, size)) for a in range(0, size, piece)]
 
 
-def rows_read(stages: Sequence[Stage], pieces: Pieces) -> list[np.ndarray]:
-    """Return by member a bool per row of its result. pieces(i): ranges of member i's second factor that are made or left out as a whole."""
+def rows_read(stages: Sequence[Stage], piece: Callable[[int], int]) -> list[np.ndarray]:
+    """Return by member a bool per row of its result. piece(i): how much of member i's second factor is made, or left out, as a whole."""
     read = [np.zeros(s.shape[1], bool) for s in stages]
     read[-1][:] = True
     for i in reversed(range(len(stages))):
         stage = stages[i]
-        found = (in_rows(stage, *piece) for piece in pieces(i))
+        found = (in_rows(stage, *own) for own in cut(stage.low.sizes[1], piece(i)))
         made = [(a, b) for a, b in found if read[i][a:b].any()]
         for j, (kind, k) in stage.images.items():
             if kind == "op":

@@ -75,7 +75,7 @@ class SpreadStream(SpreadParts):
         for stage, by_rows in zip(self.stages, self.by_rows, strict=True):
             if stage.windowed:  # a band of rows is all there is of an image
                 stage.low.window = replace(stage.low.window, resident=not by_rows)  # type: ignore[attr-defined]
-        self.read = rows_read(self.stages, self._pieces)
+        self.read = rows_read(self.stages, self._piece)
         need = 0
         rooms = [EPOCH_SHARE * (self.capacity - n) for n in self._alive()]
         for _ in range(LAYOUTS):

@@ -88,11 +88,8 @@ class SpreadParts(ConvStream):
         unit = stage.low.units[1] if stage.windowed or stage.planes >= 0 else stage.shape[2]
         return round_up(-(-rows // self.per_image), unit)
 
-    def _pieces(self, i: int) -> list[tuple[int, int]]:
-        stage = self.stages[i]
-        size = stage.ranges((0, stage.shape[1]))[1][1]
-        step = self._band(i) if self.by_rows[i] else size
-        return [(a, min(a + step, size)) for a in range(0, size, step)]
+    def _piece(self, i: int) -> int:
+        return self._band(i) if self.by_rows[i] else self.stages[i].low.sizes[1]
 
     def _divided(self, i: int, most: float) -> Iterator[Ranges]:
         """Yield the parts of a member: few enough channels or positions for one instruction, and few enough weights for one epoch, as

@@ -27,7 +27,7 @@ from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.intake import MAX_POSITIONS, Intake, takes_in
 from tx8fast.lower.pooling import Pool, PositionReduce
 from tx8fast.lower.rounds import Fill, Move, Round, Stream, Wish, Work
-from tx8fast.lower.rows_read import in_rows, rows_read
+from tx8fast.lower.rows_read import cut, in_rows, rows_read
 from tx8fast.lower.thin import THIN, Thin, thinned
 from tx8fast.lower.transfer import Descriptor, Local
 from tx8fast.machine import Machine
@@ -120,7 +120,7 @@ class ConvStream(Stream, Chain):
 
     def _lay_out(self, name: str) -> None:
         self.image_of = self._images()
-        self.read = rows_read(self.stages, self._pieces)
+        self.read = rows_read(self.stages, self._piece)
         alive = self._alive()
         need = max(alive)
         if need > self.capacity:
@@ -206,7 +206,7 @@ class ConvStream(Stream, Chain):
         """Yield the parts of a member."""
         stage, low = self.stages[i], self.stages[i].low
         lo, hi = stage.ranges((0, stage.shape[1]))
-        if len(bands := self._pieces(i)) > 1:
+        if len(bands := cut(low.sizes[1], self._piece(i))) > 1:
             for a, b in bands:
                 if self.is_read(i, a, b):
                     yield (lo[0], a, *lo[2:]), (hi[0], b, *hi[2:])
@@ -223,16 +223,14 @@ class ConvStream(Stream, Chain):
         for a in range(0, size, step):
             yield (*lo[:2], a, *lo[3:]), (*hi[:2], min(a + step, size), *hi[3:])
 
-    def _pieces(self, i: int) -> list[tuple[int, int]]:
-        """Return the ranges of its second factor that are made or left out as a whole."""
-        size, unit = self.stages[i].low.sizes[1], self.stages[i].low.units[1]
-        step = -(-size // (self._bands(i) * unit)) * unit
-        return [(a, min(a + step, size)) for a in range(0, size, step)]
+    def _piece(self, i: int) -> int:
+        """Return how much of its second factor is made, or left out, as a whole."""
+        low = self.stages[i].low
+        return -(-low.sizes[1] // (self._bands(i) * low.units[1])) * low.units[1]
 
     def is_read(self, i: int, begin: int, end: int) -> bool:
         """True if somebody needs a row of such a range of a member's result."""
-        a, b = in_rows(self.stages[i], begin, end)
-        return bool(self.read[i][a:b].any())
+        return bool(self.read[i][slice(*in_rows(self.stages[i], begin, end))].any())
 
     def _bands(self, i: int) -> int:
         """Pieces of an image that is taken in, of what follows while channels are one block, and of a pool behind that, so

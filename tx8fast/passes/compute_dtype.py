@@ -50,8 +50,8 @@ class ComputeDtype(CompilerPass):
     """`dtype`: bf16, f16 or f32, or keep to leave every type as it was imported.
 
     Arguments and results keep their types. Floats made from integers stay as they are until they meet a value
-    of the compute format, so that positions are not rounded; explicit widening of the model is kept too. A graph that was built
-    for the format has all of its parts in the right one: only conversions of its constants become reads of them.
+    of the compute format, so that positions are not rounded; explicit widening of the model is kept too. A graph that was built in
+    the format stays as it is.
     """
 
     name: ClassVar[str] = "compute-dtype"
@@ -62,7 +62,7 @@ class ComputeDtype(CompilerPass):
             raise ConfigError(
                 f"pass '{self.name}': option 'dtype': expected one of {', '.join(TARGETS)}, found '{self.dtype}'"
             )
-        if self.dtype == "keep":
+        if self.dtype in ("keep", program.whole.config_dtype):  # a builder's graph has its wide parts on purpose
             return PassResult()
         written = written_states(program.module)
         converts = 0
@@ -70,10 +70,7 @@ class ComputeDtype(CompilerPass):
         for symbol in program.functions:
             for block in symbol.regions[0].blocks:
                 caster = _Caster(program, block, self.dtype, written)
-                if program.whole.built_dtype == self.dtype:
-                    caster.fold()
-                else:
-                    caster.run()
+                caster.run()
                 converts += caster.converts
                 changed |= caster.changed
         return PassResult(changed, {"converts": converts})
@@ -114,28 +111,6 @@ class _Caster:
                 self.visit(op)
             else:
                 self.restore(op)
-        self.drop_unused(ops)
-
-    def fold(self) -> None:
-        """Take away conversions of constants, and those that only undo a widening."""
-        ops = list(self.block)
-        for op in ops:
-            if op.kind != "convert" or not (_is_float(op.operands[0]) and _is_float(op.results[0])):
-                continue
-            v, dtype = op.operands[0], op.results[0].dtype
-            widened = (
-                v.op is not None and v.op.kind == "convert" and v.dtype in _WIDE and v.op.operands[0].dtype == dtype
-            )
-            if widened or self.flexible(v):
-                op.results[0].replace_all_uses_with(self.cast(v, dtype))
-                self.changed = True
-        for op in ops:
-            if op.kind == "convert":
-                self.constancy[op.results[0]] = True  # is for its users alone
-        self.drop_unused(ops)
-
-    def drop_unused(self, ops: list[Op]) -> None:
-        """Erase what only former users wanted."""
         for op in reversed(ops):
             if op.results and self.constancy.get(op.results[0]) and not op.results[0].uses:
                 op.erase()

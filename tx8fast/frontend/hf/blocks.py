@@ -25,17 +25,10 @@ class Blocks:
     """Emits ops at the end of a function block. `dtype`: the activations' format; `mask_value`: what hides a score."""
 
     def __init__(
-        self,
-        ctx: Context,
-        b: Builder,
-        c: ModelConfig,
-        weights: ModelWeights,
-        dtype: str,
-        mask_value: float,
-        p: Parallel,
+        self, ctx: Context, b: Builder, c: ModelConfig, weights: ModelWeights, mask_value: float, p: Parallel
     ) -> None:
         self.ctx, self.b, self.c, self.weights, self.parallel = ctx, b, c, weights, p
-        self.table, self.dtype, self.mask_value = weights.table, dtype, mask_value
+        self.table, self.dtype, self.mask_value = weights.table, weights.dtype, mask_value
         self.ropes: dict[int, tuple[Value, Value]] = {}
         self.masks: dict[tuple[int, int], Value] = {}  # by window and chunk
         self.leaning: dict[int, Value] = {}  # masks with learned summands, of the layers that have tables

@@ -41,7 +41,7 @@ def build(
     the format the graph is stored in and in the one it will be computed in.
     """
     mask_value = max(MASK_VALUE[weights.dtype], MASK_VALUE[compute_dtype])
-    m = Blocks(ctx, b, c, weights, compute_dtype, mask_value, parallel)
+    m = Blocks(ctx, b, c, weights, mask_value, parallel)
     if c.encoder:
         return encoder(m, args)
     if "inputs_embeds" in args:

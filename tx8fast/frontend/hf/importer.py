@@ -22,7 +22,7 @@ from tx8fast.frontend.hf.options import DTYPES, HfOptions
 from tx8fast.frontend.hf.parallel import Parallel, share, split
 from tx8fast.ir import new_context
 from tx8fast.ir.builder import Builder
-from tx8fast.ir.core import Context, Value
+from tx8fast.ir.core import Context
 from tx8fast.ir.program import IRProgram
 from tx8fast.ir.types import TensorType
 from tx8fast.weights.gguf import is_gguf
@@ -109,42 +109,24 @@ def import_hf(path: str | os.PathLike[str], options: HfOptions) -> IRProgram:
     block = func.regions[0].add_block()
     args = {n: block.add_arg(t, n) for n, t in types.items()}
     b = Builder(ctx, block)
-    dtype = wanted or weights.dtype
-    wide = {
-        f"{kind}.{i}.{k.name}"
-        for i in range(config.layers)
-        for k in config.caches(i)
-        if k.dtype
-        for kind in ("past", "present")
-    }
     named = build(
         ctx,
         b,
         config,
         weights,
-        _in_format(b, args, weights.dtype, dtype, wide),
-        compute_dtype=dtype,
+        args,
+        compute_dtype=wanted or weights.dtype,
         past=past,
         logits=options.logits,
         parallel=parallel,
     )
-    named = _in_format(b, named, dtype, weights.dtype, wide)
     func.attrs["result_names"] = tuple(named)
     func.attrs["donated"] = _donated(list(types), list(named))
     b.op("return", *named.values())
     program = IRProgram(ctx, module, weights.table, name)
     program.phase, program.config_dtype, program.family = options.phase, weights.dtype, config.model_type
-    program.built_dtype = dtype
     program.shares = None if config.encoder else shares
     return program
-
-
-def _in_format(b: Builder, values: dict[str, Value], own: str, other: str, but: set[str]) -> dict[str, Value]:
-    """Convert `values` of the format `own` to the `other` one: arguments and results have the checkpoint's, the layers between them that
-    to compute in. `but`: names of values whose format is their own."""
-    if own == other:
-        return values
-    return {n: b("convert", v, dtype=other, loc=n) if v.dtype == own and n not in but else v for n, v in values.items()}
 
 
 def _donated(args: list[str], results: list[str]) -> tuple[int, ...]:
