@@ -175,6 +175,23 @@ def test_rows_that_every_window_steps_over_are_not_made(tmp_path, monkeypatch, b
     assert np.abs(got - want).max() < 1e-4 * np.abs(want).max()
 
 
+@pytest.mark.parametrize(("batch", "size", "stride"), [(2, 5, 2), (1, 12, 4), (3, 9, 3), (18, 7, 2)])
+def test_weights_shared_by_tiles_of_which_some_have_no_rows(tmp_path, monkeypatch, batch, size, stride) -> None:
+    """Of several tiles of an image some have rows that nobody reads, between others: they load no part of the weights."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    monkeypatch.setattr(streams, "STREAM_RATIO", 0.0)
+    b = CnnBuilder(seed=3)
+    y = b.conv(b.conv("x", 63, 3, 5), 3, 1, 1, stride)
+    left = -(-size // stride)
+    path = b.save(tmp_path / "net.onnx", (batch, 63, size, size), y, (batch, 1, left, left))
+    x = np.random.default_rng(0).standard_normal((batch, 63, size, size)).astype(np.float32)
+    want = onnxruntime.InferenceSession(str(path)).run(None, {"x": x})[0]
+    compiled = api.compile(path, dtype="fp32")
+    assert any(s.info["engine"] == "spread stream" for s in compiled.program.segments)
+    (got,) = compiled.run({"x": x}, sanitize=True).values()
+    assert np.abs(got - want).max() < 1e-4 * np.abs(want).max()
+
+
 @pytest.mark.parametrize("batch", [2, 12, 33])
 @pytest.mark.parametrize(("size", "kernel", "stride"), [(3, 2, 2), (9, 2, 4), (16, 3, 5), (17, 1, 3)])
 def test_rows_behind_the_last_window_of_a_pool(tmp_path, monkeypatch, batch, size, kernel, stride) -> None:

@@ -165,8 +165,8 @@ class SpreadStream(SpreadParts):
         p = fill.key[0]
         if not self.by_rows[self.parts[p][0]]:
             return m, self.at_once
-        some = sum(bool(own) for own in self.owns[p])  # the last ones may have no rows
-        return m * some + k, self.at_once * some
+        some = [bool(own) for own in self.owns[p]]  # a tile may have no rows, or none that is read
+        return m * sum(some) + sum(some[:k]), self.at_once * sum(some)
 
     def shared_by(self, fill: Fill, k: int) -> list[int]:
         """Return the masks of tiles that share a fill, of those that the k-th tile of an image needs first."""
