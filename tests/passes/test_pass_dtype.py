@@ -9,6 +9,7 @@ from support.small_graph import SmallGraph, kinds, ops_of
 from tx8fast.errors import ConfigError
 from tx8fast.ir.attrs import DenseAttr
 from tx8fast.passes.compute_dtype import ComputeDtype, clamp_finite
+from tx8fast.weights import DerivedSource, Weight
 
 
 def dtypes(program):
@@ -144,3 +145,47 @@ def test_a_graph_built_in_the_format_stays_as_it_is():
     p = run(p)
     assert {op.result.dtype for kind in ("gemm", "rmsnorm") for op in ops_of(p, kind)} == {"f32"}
     assert ops_of(run(p, "f16"), "gemm")[0].result.dtype == "f16"
+
+
+def _mask(g, kind, hidden):
+    mask = np.where(hidden, -65504.0, 0.0).astype(np.float16)
+    if kind == "constant":
+        return g("constant", value=DenseAttr(mask))
+    if kind == "moved":
+        return g("reshape", g.array("mask", mask.reshape(2, -1)), shape=mask.shape)
+    if kind == "stored":
+        return g.array("mask", mask)
+    derived = DerivedSource("causal_mask", {"offset": mask.shape[1] - mask.shape[0], "window": 0, "value": -65504.0})
+    g.weights.add(Weight("%const/causal", mask.shape, "f16", derived))
+    return g.param("%const/causal", mask.shape, "f16")
+
+
+@pytest.mark.parametrize("target", ["f32", "bf16"])
+@pytest.mark.parametrize("kind", ["constant", "moved", "stored", "derived"])
+def test_masks_of_f16_hide_whatever_a_wider_format_has_for_scores(kind, target):
+    """-65504 is the lowest number of f16, and one among others in f32. The same mask as an addend stays a number."""
+    rows, keys = 4, 6
+    hidden = np.arange(keys)[None, :] > np.arange(rows)[:, None] + keys - rows
+    g = SmallGraph(x=((rows, keys), "f32"))
+    x = g("convert", g.args["x"], dtype="f16")
+    mask = _mask(g, kind, hidden)
+    p = run(g.done(y=g("softmax", x, mask), z=g("convert", g("add", x, mask), dtype="f32")), target)
+    scores = np.where(hidden, 1e6, np.arange(keys)).astype(np.float32)
+    found = run_graph(p, {"x": scores})
+    share = found["y"].astype(np.float32)
+    assert (share[hidden] == 0).all() and np.abs(share.sum(1) - 1).max() < 1e-2
+    assert np.isclose(found["z"][0, -1], 1e6 - 65504, rtol=1e-2)
+
+
+@pytest.mark.parametrize(("all_hidden", "log"), [(True, False), (False, True)])
+def test_masks_of_f16_stay_where_their_number_shows(all_hidden, log):
+    """A row that sees nothing has the shares of its scores, and a logarithm of a share of nothing is the number itself."""
+    hidden = np.array([[True, True, all_hidden], [False, True, True]])
+    g = SmallGraph(x=((2, 3), "f32"))
+    y = g("softmax", g("convert", g.args["x"], dtype="f16"), _mask(g, "stored", hidden), log=log)
+    p = run(g.done(y=y), "f32")
+    x = np.array([[1.0, 2.0, 3.0], [1.0, 2.0, 3.0]], np.float32)
+    z = x + np.where(hidden, -65504.0, 0.0)
+    want = z - z.max(1, keepdims=True) - np.log(np.exp(z - z.max(1, keepdims=True)).sum(1, keepdims=True))
+    found = run_graph(p, {"x": x})["y"]
+    assert np.allclose(found, want if log else np.exp(want), rtol=1e-2, atol=1e-6)

@@ -1,7 +1,7 @@
 """Chooses the float format that the program computes in, and converts where another format meets it.
 
-May import: ir, numerics.formats, passes.base, passes.effects. Must not: change the types of a function's arguments
-and results, or read weights.
+May import: ir, numerics.formats, passes.{base, effects, lift_masks, lift_match}, weights (mask value). Must not: change the types of
+a function's arguments and results, or read weights but masks.
 
 A parameter needs no conversion at run time: `get_param` simply takes the wanted type, the weight table keeps
 the format of the source, and packing the parameter image converts.
@@ -23,7 +23,10 @@ from tx8fast.ir.types import TensorType
 from tx8fast.passes.base import CompilerPass, PassResult
 from tx8fast.passes.effects import is_parameter, written_states
 from tx8fast.passes.fold_constants import CONSTANT_PREFIX
+from tx8fast.passes.lift_masks import deepened, mask_of
+from tx8fast.passes.lift_match import Constants
 from tx8fast.records import dataclass
+from tx8fast.weights import MASK_VALUE, DerivedSource, Weight
 
 TARGETS = ("bf16", "f16", "f32", "keep")
 #: formats that are converted into one another; f64 stays what it is and runs on the kernel core
@@ -41,6 +44,7 @@ ALWAYS = {
     "rope": -1,
     "batchnorm_inference": 1,
 }
+MASK_LIMIT_BYTES = 1 << 26  # of masks of f16 whose numbers are looked at when they are needed in a wider format
 #: movement whose result is as constant as its only operand
 _MOVES = frozenset({"transpose", "reshape", "broadcast", "slice", "convert"})
 
@@ -97,6 +101,7 @@ class _Caster:
         self.target, self.written = target, written
         self.original: dict[Value, str] = {}
         self.casts: dict[tuple[Value, str], Value] = {}
+        self.masks: dict[tuple[Value, str], Value | None] = {}
         self.constancy: dict[Value, bool] = {}
         self.head = block.first
         self.converts = 0
@@ -151,10 +156,58 @@ class _Caster:
         self.constancy[new.results[0]] = True
         return new.results[0]
 
+    def mask_as(self, v: Value, dtype: str) -> Value | None:
+        """Return a known mask of f16 in a wider format, in which it hides with what absorbs: of f16 no number does, and -65504 may
+        be a score there. None if it is no such mask, or a row of it sees nothing."""
+        if (v, dtype) not in self.masks:
+            self.masks[v, dtype] = self._mask_as(v, dtype)
+        return self.masks[v, dtype]
+
+    def _mask_as(self, v: Value, dtype: str) -> Value | None:
+        op = v.op
+        if op is None or op.block is None or v.dtype != "f16" or dtype not in ("bf16", "f32") or not self.flexible(v):
+            return None
+        if op.kind in _MOVES:
+            inner = self.mask_as(op.operands[0], dtype) if op.kind != "convert" else None
+            if inner is None:
+                return None
+            new = clone_op(op)
+            new.set_operand(0, inner)
+            new.results[0].type = self.ctx.tensor(v.shape, dtype)
+        elif (known := self._named_mask(op, dtype)) is not None:
+            new = known
+        else:
+            array = Constants(self.program, MASK_LIMIT_BYTES).array(v)
+            deep = None if array is None else deepened(array, dtype)
+            if deep is None:
+                return None
+            new = self._held(deep, dtype, op)
+        op.block.insert_after(op, new)
+        self.constancy[new.results[0]] = True
+        return new.results[0]
+
+    def _named_mask(self, op: Op, dtype: str) -> Op | None:
+        """Return a read of the same mask that hides with another number, of those that are never written out."""
+        weights = self.program.weights
+        if op.kind != "get_param" or weights is None or op.attrs["key"] not in weights:
+            return None
+        found = weights[op.attrs["key"]]
+        source = found.source
+        if not isinstance(source, DerivedSource) or source.expr != "causal_mask" or source.attrs.get("offset", 0) < 0:
+            return None  # other expressions are no masks; with rows before the first key some see nothing
+        key = f"{found.key}/{dtype}"
+        if key not in weights:
+            deep = DerivedSource("causal_mask", {**source.attrs, "value": MASK_VALUE[dtype]})
+            weights.add(Weight(key, found.shape, dtype, deep))
+        return self.ctx.create("get_param", (), [self.ctx.tensor(found.shape, dtype)], loc=op.loc, key=key)
+
     def _converted(self, op: Op, dtype: str) -> Op:
         from tx8fast.numerics.formats import np_dtype
 
-        array = clamp_finite(op.attrs["value"].array, np_dtype(dtype))
+        return self._held(clamp_finite(op.attrs["value"].array, np_dtype(dtype)), dtype, op)
+
+    def _held(self, array: np.ndarray, dtype: str, op: Op) -> Op:
+        """Return a constant in a format, in place of `op`."""
         weights = self.program.weights
         if array.nbytes <= INLINE_LIMIT_BYTES:
             return self.ctx.create("constant", loc=op.loc, value=DenseAttr(array))
@@ -220,6 +273,10 @@ class _Caster:
             count = ALWAYS.get(op.kind)
             dtype = self.target if count is not None else self.meeting([op.operands[i] for i in floats])
             before = list(op.operands)
+            if op.kind == "softmax" and not op.attrs["log"] and (mask := mask_of(op)) is not None:
+                deep = self.mask_as(mask, dtype)
+                if deep is not None:
+                    op.set_operand(1, deep)
             for i in floats:
                 if count is None or count < 0 or i < count:
                     self.set_format(op, i, dtype)

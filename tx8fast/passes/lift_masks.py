@@ -77,6 +77,17 @@ def deep_mask(constants: Constants) -> Pattern:
     return Pattern("deep-mask", ("tx8be.softmax",), apply)
 
 
+def deepened(mask: np.ndarray, dtype: str) -> np.ndarray | None:
+    """Return a mask of f16 in another format, in which it hides with what absorbs; None if it hides nothing, or all that a row has."""
+    from tx8fast.numerics.formats import np_dtype
+
+    wide = mask.astype(np.float32)
+    hides = wide <= HIDDEN["f16"]
+    if not hides.any() or not wide.ndim or hides.all(-1).any():
+        return None
+    return np.where(hides, np.float32(MASK_VALUE[dtype]), wide).astype(np_dtype(dtype))
+
+
 def _sees_some(visible: np.ndarray | None, op: Op) -> bool:
     """Say whether known truth values have a true one along the axis of the softmax `op` everywhere."""
     rank = len(op.result.shape)
