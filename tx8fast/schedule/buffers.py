@@ -52,6 +52,7 @@ class Buffers:
         zero = (0,) * len(plan.shard)
         items: list[Buffer] = []
         first: list[int] = []  # of every kind of buffer, its first copy: copies are alike
+        empty: set[int] = set()  # of every item without bytes, its number
         once = all(t == 1 for t in tiling.trips)
         # load at step 0, compute at 1, store at 2; in a loop every buffer is alive throughout
         life = {"load": (0, 2), "opening": (1, 2), "scratch": (1, 2), "sums": (1, 2), "store": (1, 3), "const": (0, 2)}
@@ -65,6 +66,8 @@ class Buffers:
             kind: str, size: int, copies: int = 1, of: tuple[int, ...] = (SCRATCH,), later: bool = False, gain: int = 0
         ) -> None:
             first.append(len(items))
+            if not size:
+                empty.update(range(len(items), len(items) + copies))
             for i in range(copies):
                 ahead.append(gain if i == 0 or gain == PARTS else 0)
                 label = "later" if later and i else kind
@@ -95,6 +98,8 @@ class Buffers:
             # first fit stacks those, which begin later than all others, on top of these
             part = {"opening": ((1, 2),), "scratch": ((2, 3),), "later": ((2, 3),)}
             ways.append([replace(i, lifetimes=part.get(i.label.rstrip("0123456789"), ((0, 3),))) for i in items])
+        if empty:  # they have an address of their own, unless there is room for everything else alone
+            ways += [[replace(i, lifetimes=()) if n in empty else i for n, i in enumerate(way)] for way in ways]
 
         def named(addresses: Sequence[int]) -> Addresses:
             it = iter(addresses)
@@ -169,7 +174,7 @@ def _begun(
 ) -> list[Buffer]:
     """Return buffers that are alive before the nest begins if they gain `least`, and behind them what of the nest before is."""
     begun = [
-        replace(i, lifetimes=((-1, i.lifetimes[0][1]),)) if gain >= least else i
+        replace(i, lifetimes=((-1, i.lifetimes[0][1]),)) if gain >= least and i.lifetimes else i
         for i, gain in zip(items, ahead, strict=True)
     ]
     spans = [(max(lo, room[0]) - room[0], min(hi, room[1]) - room[0]) for lo, hi in tail]
