@@ -23,7 +23,7 @@ from tx8fast.tile.tiling import Planned
 #: of the most cycles that a chain saves, what a longer one may save instead: estimates are no better, and it has fewer launches
 NEARLY = 0.98
 #: of the cycles of a layer's launches, what those of one that begins elsewhere may take: chains of two layers are estimated to within
-#: some per cent. Of 18 prefills of nine models those below gain 0.7 to 4 %, and of five at 0.991 to 0.997 three lose 0.1 to 2 %
+#: some per cent. Of 18 prefills of nine models those below gain 0.6 to 4 %, and of four at 0.991 to 0.997 three lose 0.1 to 2 %
 TURNED_BELOW = 0.99
 LOOKED = 100  # chains that save most, among which another one is looked for
 SECONDS = 1.0  # of the search for chains, as an amount of work
