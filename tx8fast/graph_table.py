@@ -209,7 +209,7 @@ class Step:
     """One step of a function: kind "group" (record), "call" (callee), "alias" (result 0 is operand 0's bytes).
 
     nests: per loop nest the names, in `FunctionTable.base`, of the steps it was made of; fixed: the search leaves it as
-    it is."""
+    it is; layers: of a call whose function has values of several calls of the graph (`FunctionTable.layer`), the numbers of these."""
 
     kind: str
     name: str
@@ -221,6 +221,7 @@ class Step:
     op_names: tuple[str, ...] = ()
     nests: tuple[tuple[str, ...], ...] = ()
     fixed: bool = False
+    layers: tuple[int, ...] = ()
 
     @property
     def call_number(self) -> int:
@@ -263,6 +264,10 @@ class FunctionTable:
     origin: dict[int, tuple[int, ...]] = field(
         default_factory=dict
     )  # values that came from an inlined function: their path in the graph as it was
+    layer: dict[int, int] = field(
+        default_factory=dict
+    )  # of a function that begins elsewhere than in the graph: which of `Step.layers`
+    turned: tuple[str, ...] = ()  # the steps that have gone to the call before for it
 
     def path(self, value: int) -> tuple[int, ...]:
         """Return where a value of this function stands in the graph before anything was inlined: the calls that lead to

@@ -3,7 +3,7 @@
 Operands of a few KiB are loaded by every tile for itself, and what costs most to move decides what stays in scratchpad. A hunted model is
 small, so that plans in which tiles share operands, and gather what a nest before has left in them, come of it only when they seem cheap;
 and products of short sums do not wait for banks unless they seem to. Few keys arrive together unless chunks are short. Buffers that are not
-needed at one time lie in one place only if there is no other.
+needed at one time lie in one place only if there is no other. Layers begin elsewhere wherever they can.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tx8fast.api import CompiledProgram
 from tx8fast.lower import score_keys
 from tx8fast.lower.base import Lowering
 from tx8fast.schedule import buffers
-from tx8fast.search import bands
+from tx8fast.search import bands, chained
 from tx8fast.search.memory import Memory
 from tx8fast.search.trial import PlanTimer
 from tx8fast.tile import sharing
@@ -64,6 +64,7 @@ def eager_plans() -> Iterator[None]:
         Memory: {"cycles": cheap},
         PlanTimer: {"all_cycles": paired},
         bands: {"lost_share": waits, "_longest": any_length},
+        chained: {"TURNED_BELOW": math.inf},
         buffers: {"_placed": stacked},
         score_keys: {"CHUNK": CHUNK, "FEW": FEW},
     }

@@ -5,7 +5,7 @@ May import: graph_table, lower.transfer, tile.tiling, schedule, program.model, i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
 
@@ -27,6 +27,7 @@ from tx8fast.schedule.segment import build_segment
 from tx8fast.tile.tiling import Planned
 
 Describe = Callable[[str], dict[str, Any]]
+Path = tuple[int, ...]  # of calls, each by its number
 
 
 @dataclass
@@ -118,7 +119,7 @@ class _Linker:
         for r in frame.result_roots:
             if r not in main.args and r not in frame.params and r not in dest:
                 dest[r] = self.arena.take(main.values[r])
-        top = self._place(main, arg_at, dest, self.arena.top, "", ())
+        top = self._place(main, arg_at, dest, self.arena.top, "", ((),))
         inputs = [
             self._tensor(n, main.values[a], at) for n, a, at in zip(main.arg_names, main.args, arg_at, strict=True)
         ]
@@ -182,10 +183,10 @@ class _Linker:
         return [own.get(frame.root[v], base) for v in range(len(fn.values))]
 
     def _place(
-        self, fn: FunctionTable, args: list[int], dest: dict[int, int], base: int, prefix: str, calls: tuple[int, ...]
+        self, fn: FunctionTable, args: list[int], dest: dict[int, int], base: int, prefix: str, calls: Sequence[Path]
     ) -> int:
         """Append the launches of one function instance; return the first free address above it. calls: the calls of the
-        graph that lead here, as in `FunctionTable.path`."""
+        graph that lead here, as in `FunctionTable.path`, by `FunctionTable.layer`."""
         frame = self.frames[fn.name]
         address = self._addresses(fn, args, dest, base)
         top = free = base + frame.size_bytes
@@ -199,17 +200,18 @@ class _Linker:
                     for r, v in zip(its.result_roots, step.outputs, strict=True)
                     if r not in callee.args and r not in its.params
                 }
-                inside = (*calls, step.call_number)
+                inside = [(*calls[0], n) for n in step.layers or (step.call_number,)]
                 top = max(top, self._place(callee, inner, wanted, free, f"{prefix}{step.name}/", inside))
             elif step.kind == "group" and not step.is_empty:
                 self._launch(fn, step, address, prefix, calls)
         return top
 
-    def _launch(self, fn: FunctionTable, step: Step, address: list[int], prefix: str, calls: tuple[int, ...]) -> None:
+    def _launch(self, fn: FunctionTable, step: Step, address: list[int], prefix: str, calls: Sequence[Path]) -> None:
         assert step.record is not None
         ids = (*step.inputs, *step.outputs)
         args = [address[v] if v >= 0 else 0 for v in ids]
-        values = tuple([".".join(map(str, (*calls, *fn.path(v)))) if v >= 0 else "" for v in ids])
+        paths = [(*calls[fn.layer.get(v, 0)], *fn.path(v)) if v >= 0 else () for v in ids]
+        values = tuple([".".join(map(str, path)) for path in paths])
         before = self.code.segments[self.launches[-1].segment] if self.launches else None
         where = self.code.index(step, before)
         self.launches.append(Launch(where, np.array(args, np.int64), prefix + step.name, values))

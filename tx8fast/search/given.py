@@ -28,6 +28,7 @@ from tx8fast.search.planning import Planner
 from tx8fast.search.read_nest import Unusable, read_nest
 from tx8fast.search.results_file import read_results, stop
 from tx8fast.search.trial import PlanTimer
+from tx8fast.search.turning import turn
 from tx8fast.tile.tiling import Planned
 
 
@@ -42,6 +43,7 @@ class Given:
     report: list[FunctionReport]
     functions: Mapping[str, Sequence[Mapping[str, Any]]]
     plans: Mapping[str, Mapping[str, Any]]
+    turned: Mapping[str, Sequence[str]]
 
 
 def load_given(path: str) -> Given:
@@ -58,6 +60,7 @@ def load_given(path: str) -> Given:
         [FunctionReport(**r) for r in data["search"]],
         {fn["name"]: fn["steps"] for fn in data["functions"]},
         data["plans"],
+        {fn["name"]: fn["turned"] for fn in data["functions"] if fn["turned"]},
     )
 
 
@@ -71,7 +74,8 @@ def take_given(table: GraphTable, planner: Planner, given: Given, search_free: b
             f"{planner.machine.digest:.16}; search again, or give that machine"
         )
     same = "model, sizes, dtype and group table must be those they were saved with"
-    stop(f"{doing}, which are of another graph or edited ({same})", _name_problems(table, given))
+    problems = [why for name, names in given.turned.items() if (why := turn(table, name, names))]
+    stop(f"{doing}, which are of another graph or edited ({same})", problems or _name_problems(table, given))
     memory = Memory(planner)
     functions = [_Function(fn, given, memory, search_free) for fn in table.functions.values()]
     stop(doing, [p for f in functions for p in f.form()])

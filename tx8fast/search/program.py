@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 from tx8fast.errors import InfeasibleError, raise_all
 from tx8fast.graph_table import GraphTable, Record
@@ -21,6 +22,7 @@ from tx8fast.search.partition import SECONDS
 from tx8fast.search.planning import Planner
 from tx8fast.search.remembered import GroupStore, Remembering
 from tx8fast.search.streams import inline_table, stream_table
+from tx8fast.search.turning import turn
 from tx8fast.tile.tiling import Planned
 
 Plans = dict[Record, Planned]
@@ -91,6 +93,8 @@ def _plan_table(
     if given is not None:
         take_given(table, planner, given, bool(only))
     if given is None or only:
+        if opt == 3:
+            _begin_layers(table, planner)
         options = stream_table(table, planner) if opt >= 2 else {}
         if opt == 2:
             chain_table(table, planner, group_table(table, planner, options))
@@ -114,3 +118,11 @@ def _plan_table(
             progress(i + 1, len(names))
     raise_all(InfeasibleError, "placing slices in scratchpad", problems)
     return plans
+
+
+def _begin_layers(table: GraphTable, planner: Planner) -> None:
+    """Let layers begin where they do at opt 2."""
+    trial = replace(table, functions={name: replace(fn) for name, fn in table.functions.items()})
+    chain_table(trial, planner, group_table(trial, planner, stream_table(trial, planner)))
+    for name in [name for name, fn in trial.functions.items() if fn.turned]:
+        turn(table, name, trial.functions[name].turned)

@@ -22,7 +22,7 @@ from tx8fast.search.members import record_key
 from tx8fast.search.planning import Planner
 from tx8fast.tile.tiling import Plan, Planned
 
-FORMAT, VERSION = "tx8fast plans", 3
+FORMAT, VERSION = "tx8fast plans", 4
 WIDTH = 150  # of a line
 
 Plans = Mapping[Record, Planned]
@@ -42,7 +42,12 @@ def results(
         "sharing": sharing,
         "search": [f.to_json() for f in report.functions],
         "functions": [
-            {"name": fn.name, "steps": [_step(s, plans) for s in fn.steps], "cuts": Cuts(fn, planner).rows()}
+            {
+                "name": fn.name,
+                "turned": list(fn.turned),
+                "steps": [_step(s, plans) for s in fn.steps],
+                "cuts": Cuts(fn, planner).rows(),
+            }
             for fn in table.functions.values()
         ],
         "plans": {record_key(record): plan_row(record, p) for record, p in plans.items()},

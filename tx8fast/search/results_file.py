@@ -65,7 +65,7 @@ FILE = {
     "opt": int,
     "sharing": bool,
     "search": [REPORT],
-    "functions": [{"name": str, "steps": [STEP], "cuts": [CUT]}],
+    "functions": [{"name": str, "turned": [str], "steps": [STEP], "cuts": [CUT]}],
     "plans": (str, PLAN),
 }
 
