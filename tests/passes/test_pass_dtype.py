@@ -152,7 +152,7 @@ def _mask(g, kind, hidden):
     if kind == "constant":
         return g("constant", value=DenseAttr(mask))
     if kind == "moved":
-        return g("reshape", g.array("mask", mask.reshape(2, -1)), shape=mask.shape)
+        return g("reshape", g.array("mask", mask[None]), shape=mask.shape)
     if kind == "stored":
         return g.array("mask", mask)
     derived = DerivedSource("causal_mask", {"offset": mask.shape[1] - mask.shape[0], "window": 0, "value": -65504.0})
@@ -189,3 +189,39 @@ def test_masks_of_f16_stay_where_their_number_shows(all_hidden, log):
     want = z - z.max(1, keepdims=True) - np.log(np.exp(z - z.max(1, keepdims=True)).sum(1, keepdims=True))
     found = run_graph(p, {"x": x})["y"]
     assert np.allclose(found, want if log else np.exp(want), rtol=1e-2, atol=1e-6)
+
+
+def _masked(g, form, scores, mask):
+    if form == "twice":
+        return g("add", g("add", scores, mask), g.array("bias", np.ones(mask.shape, np.float32)))
+    if form == "moved":
+        return g("reshape", g("add", scores, mask), shape=(1, *mask.shape))
+    return g("add", *((mask, scores) if form == "turned" else (scores, mask)))
+
+
+@pytest.mark.parametrize("target", ["bf16", "f16"])
+@pytest.mark.parametrize("form", ["plain", "turned", "twice", "moved"])
+@pytest.mark.parametrize("known", [True, False])
+def test_rows_that_see_nothing_have_equal_shares_in_a_narrower_format(target, form, known):
+    """The lowest number of f32 is infinite in bf16 and f16."""
+    hidden = np.full((2, 3), np.finfo(np.float32).min, np.float32)
+    hidden[1, :2] = 0
+    g = SmallGraph(q=((2, 8), "f32"), k=((8, 3), "f32"), mask=((2, 3), "f32"))
+    scores = g("mul", g("gemm", g.args["q"], g.args["k"]), g("constant", value=DenseAttr(np.array(0.5, np.float32))))
+    y = g("softmax", _masked(g, form, scores, g.array("known", hidden) if known else g.args["mask"]))
+    p = run(g.done(y=y), target)
+    x = np.random.default_rng(0).standard_normal((2, 8, 3)).astype(np.float32)
+    feed = {"q": -10 * np.abs(x[:, :, 0]), "k": np.abs(x[0]), "mask": hidden}
+    share = np.asarray(run_graph(p, feed)["y"]).astype(np.float32).reshape(2, 3)
+    assert np.allclose(share[0], 1 / 3, atol=1e-2) and share[1, 2] == 0 and np.isclose(share[1].sum(), 1, atol=1e-2)
+
+
+def test_sums_that_hide_nothing_are_left_alone():
+    g = SmallGraph(q=((2, 8), "f32"), k=((8, 3), "f32"))
+    bias = g.array("bias", np.full((2, 3), -1e4, np.float32))
+    scores = g("mul", g("gemm", g.args["q"], g.args["k"]), g("constant", value=DenseAttr(np.array(0.5, np.float32))))
+    p = run(g.done(y=g("softmax", g("add", bias, scores))))
+    assert not ops_of(p, "max") and dtypes(p)["softmax"] == "bf16"
+    g = SmallGraph(q=((2, 8), "f32"), mask=((2, 8), "f32"))
+    p = run(g.done(y=g("softmax", g("add", g.args["q"], g.args["mask"]))), "f32")
+    assert not ops_of(p, "max")

@@ -20,11 +20,12 @@ from tx8fast.ir.core import REAL, TERMINATOR, Block, Op, Value
 from tx8fast.ir.interfaces import infer_shapes
 from tx8fast.ir.program import IRProgram
 from tx8fast.ir.types import TensorType
+from tx8fast.numerics.formats import np_dtype
 from tx8fast.passes.base import CompilerPass, PassResult
 from tx8fast.passes.effects import is_parameter, written_states
 from tx8fast.passes.fold_constants import CONSTANT_PREFIX
-from tx8fast.passes.lift_masks import deepened, mask_of
-from tx8fast.passes.lift_match import Constants
+from tx8fast.passes.lift_masks import HIDDEN, deepened, mask_of
+from tx8fast.passes.lift_match import Constants, made_by
 from tx8fast.records import dataclass
 from tx8fast.weights import MASK_VALUE, DerivedSource, Weight
 
@@ -168,9 +169,10 @@ class _Caster:
         if op is None or op.block is None or v.dtype != "f16" or dtype not in ("bf16", "f32") or not self.flexible(v):
             return None
         if op.kind in _MOVES:
-            inner = self.mask_as(op.operands[0], dtype) if op.kind != "convert" else None
+            rows = op.kind in ("reshape", "broadcast") and op.operands[0].shape[-1:] == v.shape[-1:]
+            inner = self.mask_as(op.operands[0], dtype) if rows else None
             if inner is None:
-                return None
+                return None  # other rows than those that are looked at
             new = clone_op(op)
             new.set_operand(0, inner)
             new.results[0].type = self.ctx.tensor(v.shape, dtype)
@@ -185,6 +187,39 @@ class _Caster:
         op.block.insert_after(op, new)
         self.constancy[new.results[0]] = True
         return new.results[0]
+
+    def bound_sum(self, op: Op, dtype: str) -> None:
+        """Keep a masked sum that a softmax reads in the range of a narrower format: what hides in f32 is infinite there, or is with
+        a score below nothing, and of a row of infinities no share is a number."""
+        x = op.operands[0]
+        total = self._moved(x)
+        if dtype not in ("bf16", "f16") or self.original.get(total) not in _WIDE or made_by(total, "add") is None:
+            return
+        if x.op is None or not self._may_hide(total):
+            return
+        low = self._held(np.array(MASK_VALUE[dtype], np_dtype(dtype)), dtype, op)
+        bounded = self.ctx.create("max", [x, low.result], loc=op.loc)
+        self.block.insert_after(x.op, low)
+        self.block.insert_after(low, bounded)
+        self.constancy[low.result] = True
+        op.set_operand(0, bounded.result)
+        self.changed = True
+
+    @staticmethod
+    def _moved(v: Value) -> Value:
+        while v.op is not None and v.op.kind in _MOVES:
+            v = v.op.operands[0]
+        return v
+
+    def _may_hide(self, v: Value) -> bool:
+        """True unless a value consists of products, scaled, and of known addends no number of which hides."""
+        if self.flexible(v):
+            array = Constants(self.program, MASK_LIMIT_BYTES).array(self._moved(v))
+            return array is None or not (array.astype(np.float32) > HIDDEN["f16"]).all()
+        op = self._moved(v).op
+        if op is None or op.kind not in ("add", "mul", "div"):
+            return op is None or op.kind not in ("contract", "gemm", "tanh")
+        return any([self._may_hide(x) for x in op.operands if op.kind == "add" or not self.flexible(x)])
 
     def _named_mask(self, op: Op, dtype: str) -> Op | None:
         """Return a read of the same mask that hides with another number, of those that are never written out."""
@@ -202,8 +237,6 @@ class _Caster:
         return self.ctx.create("get_param", (), [self.ctx.tensor(found.shape, dtype)], loc=op.loc, key=key)
 
     def _converted(self, op: Op, dtype: str) -> Op:
-        from tx8fast.numerics.formats import np_dtype
-
         return self._held(clamp_finite(op.attrs["value"].array, np_dtype(dtype)), dtype, op)
 
     def _held(self, array: np.ndarray, dtype: str, op: Op) -> Op:
@@ -273,10 +306,12 @@ class _Caster:
             count = ALWAYS.get(op.kind)
             dtype = self.target if count is not None else self.meeting([op.operands[i] for i in floats])
             before = list(op.operands)
-            if op.kind == "softmax" and not op.attrs["log"] and (mask := mask_of(op)) is not None:
-                deep = self.mask_as(mask, dtype)
+            if op.kind == "softmax" and not op.attrs["log"]:
+                mask = mask_of(op) if op.attrs["axis"] in (-1, len(op.result.shape) - 1) else None
+                deep = None if mask is None else self.mask_as(mask, dtype)
                 if deep is not None:
                     op.set_operand(1, deep)
+                self.bound_sum(op, dtype)
             for i in floats:
                 if count is None or count < 0 or i < count:
                     self.set_format(op, i, dtype)
