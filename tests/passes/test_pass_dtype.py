@@ -196,23 +196,26 @@ def _masked(g, form, scores, mask):
         return g("add", g("add", scores, mask), g.array("bias", np.ones(mask.shape, np.float32)))
     if form == "moved":
         return g("reshape", g("add", scores, mask), shape=(1, *mask.shape))
+    if form == "chosen":
+        return g("select", g("gt", mask, g("constant", value=DenseAttr(np.array(-1e30, np.float32)))), scores, mask)
     return g("add", *((mask, scores) if form == "turned" else (scores, mask)))
 
 
 @pytest.mark.parametrize("target", ["bf16", "f16"])
-@pytest.mark.parametrize("form", ["plain", "turned", "twice", "moved"])
-@pytest.mark.parametrize("known", [True, False])
-def test_rows_that_see_nothing_have_equal_shares_in_a_narrower_format(target, form, known):
+@pytest.mark.parametrize("form", ["plain", "turned", "twice", "moved", "chosen"])
+@pytest.mark.parametrize(("known", "log"), [(True, False), (False, False), (False, True)])
+def test_rows_that_see_nothing_have_equal_shares_in_a_narrower_format(target, form, known, log):
     """The lowest number of f32 is infinite in bf16 and f16."""
     hidden = np.full((2, 3), np.finfo(np.float32).min, np.float32)
     hidden[1, :2] = 0
     g = SmallGraph(q=((2, 8), "f32"), k=((8, 3), "f32"), mask=((2, 3), "f32"))
     scores = g("mul", g("gemm", g.args["q"], g.args["k"]), g("constant", value=DenseAttr(np.array(0.5, np.float32))))
-    y = g("softmax", _masked(g, form, scores, g.array("known", hidden) if known else g.args["mask"]))
+    y = g("softmax", _masked(g, form, scores, g.array("known", hidden) if known else g.args["mask"]), log=log)
     p = run(g.done(y=y), target)
     x = np.random.default_rng(0).standard_normal((2, 8, 3)).astype(np.float32)
     feed = {"q": -10 * np.abs(x[:, :, 0]), "k": np.abs(x[0]), "mask": hidden}
     share = np.asarray(run_graph(p, feed)["y"]).astype(np.float32).reshape(2, 3)
+    share = np.exp(share) if log else share
     assert np.allclose(share[0], 1 / 3, atol=1e-2) and share[1, 2] == 0 and np.isclose(share[1].sum(), 1, atol=1e-2)
 
 

@@ -189,11 +189,15 @@ class _Caster:
         return new.results[0]
 
     def bound_sum(self, op: Op, dtype: str) -> None:
-        """Keep a masked sum that a softmax reads in the range of a narrower format: what hides in f32 is infinite there, or is with
+        """Keep masked scores that a softmax reads in the range of a narrower format: what hides in f32 is infinite there, or is with
         a score below nothing, and of a row of infinities no share is a number."""
         x = op.operands[0]
         total = self._moved(x)
-        if dtype not in ("bf16", "f16") or self.original.get(total) not in _WIDE or made_by(total, "add") is None:
+        if (
+            dtype not in ("bf16", "f16")
+            or self.original.get(total) not in _WIDE
+            or made_by(total, "add", "select") is None
+        ):
             return
         if x.op is None or not self._may_hide(total):
             return
@@ -306,8 +310,9 @@ class _Caster:
             count = ALWAYS.get(op.kind)
             dtype = self.target if count is not None else self.meeting([op.operands[i] for i in floats])
             before = list(op.operands)
-            if op.kind == "softmax" and not op.attrs["log"]:
-                mask = mask_of(op) if op.attrs["axis"] in (-1, len(op.result.shape) - 1) else None
+            if op.kind == "softmax":
+                last = op.attrs["axis"] in (-1, len(op.result.shape) - 1)
+                mask = mask_of(op) if last and not op.attrs["log"] else None
                 deep = None if mask is None else self.mask_as(mask, dtype)
                 if deep is not None:
                     op.set_operand(1, deep)
