@@ -219,6 +219,17 @@ def test_rows_that_see_nothing_have_equal_shares_in_a_narrower_format(target, fo
     assert np.allclose(share[0], 1 / 3, atol=1e-2) and share[1, 2] == 0 and np.isclose(share[1].sum(), 1, atol=1e-2)
 
 
+@pytest.mark.parametrize("target", ["bf16", "f16"])
+def test_a_softmax_s_own_mask_stays_in_range(target):
+    hidden = np.full((2, 3), np.finfo(np.float32).min, np.float32)
+    hidden[1, :2] = 0
+    g = SmallGraph(x=((2, 3), "f32"), mask=((2, 3), "f32"))
+    p = run(g.done(y=g("softmax", g.args["x"], g.args["mask"]), z=g("softmax", g.args["x"], g.args["mask"])), target)
+    assert len(ops_of(p, "max")) == 1
+    share = np.asarray(run_graph(p, {"x": -np.ones((2, 3), np.float32), "mask": hidden})["y"]).astype(np.float32)
+    assert np.allclose(share[0], 1 / 3, atol=1e-2) and np.allclose(share[1], [0.5, 0.5, 0], atol=1e-2)
+
+
 def test_sums_that_hide_nothing_are_left_alone():
     g = SmallGraph(q=((2, 8), "f32"), k=((8, 3), "f32"))
     bias = g.array("bias", np.full((2, 3), -1e4, np.float32))

@@ -46,6 +46,14 @@ def test_dense_is_rounded_to_nearest_even_and_filled():
     assert np.frombuffer(raw, "<u2").tolist() == [0x3F80, 0x3F80, 0x3F82, 0x8000, 0, 0]
 
 
+def test_finite_numbers_beyond_the_range_become_the_largest():
+    top = np.finfo(np.float32).max
+    x = np.array([top, -top, np.inf, -np.inf, np.nan, 1.5], np.float32)
+    got = np.frombuffer(pack_param(x, tensor((6,))), ml_dtypes.bfloat16).astype(np.float32)
+    large = float(ml_dtypes.finfo(ml_dtypes.bfloat16).max)
+    assert got[[0, 1, 2, 3, 5]].tolist() == [large, -large, np.inf, -np.inf, 1.5] and np.isnan(got[4])
+
+
 @pytest.mark.parametrize("shape", [(129,), (3, 70), (2, 3, 5, 97), ()])
 def test_blocked_layout_unpacks_to_the_same_values(shape):
     x = np.random.default_rng(1).standard_normal(shape).astype(np.float32)

@@ -103,6 +103,7 @@ class _Caster:
         self.original: dict[Value, str] = {}
         self.casts: dict[tuple[Value, str], Value] = {}
         self.masks: dict[tuple[Value, str], Value | None] = {}
+        self.bounded: dict[Value, Value] = {}
         self.constancy: dict[Value, bool] = {}
         self.head = block.first
         self.converts = 0
@@ -191,23 +192,24 @@ class _Caster:
     def bound_sum(self, op: Op, dtype: str) -> None:
         """Keep masked scores that a softmax reads in the range of a narrower format: what hides in f32 is infinite there, or is with
         a score below nothing, and of a row of infinities no share is a number."""
-        x = op.operands[0]
-        total = self._moved(x)
-        if (
-            dtype not in ("bf16", "f16")
-            or self.original.get(total) not in _WIDE
-            or made_by(total, "add", "select") is None
-        ):
+        total = self._moved(op.operands[0])
+        if self.original.get(total) in _WIDE and made_by(total, "add", "select") is not None and self._may_hide(total):
+            self._bound(op, 0, dtype)
+
+    def _bound(self, op: Op, i: int, dtype: str) -> None:
+        """Let nothing of an operand be below what hides in a format."""
+        x = op.operands[i]
+        if dtype not in ("bf16", "f16") or x.op is None:
             return
-        if x.op is None or not self._may_hide(total):
-            return
-        low = self._held(np.array(MASK_VALUE[dtype], np_dtype(dtype)), dtype, op)
-        bounded = self.ctx.create("max", [x, low.result], loc=op.loc)
-        self.block.insert_after(x.op, low)
-        self.block.insert_after(low, bounded)
-        self.constancy[low.result] = True
-        op.set_operand(0, bounded.result)
-        self.changed = True
+        if x not in self.bounded:
+            low = self._held(np.array(MASK_VALUE[dtype], np_dtype(dtype)), dtype, op)
+            bounded = self.ctx.create("max", [x, low.result], loc=op.loc)
+            self.block.insert_after(x.op, low)
+            self.block.insert_after(low, bounded)
+            self.constancy[low.result] = True
+            self.bounded[x] = bounded.result
+            self.changed = True
+        op.set_operand(i, self.bounded[x])
 
     @staticmethod
     def _moved(v: Value) -> Value:
@@ -320,6 +322,9 @@ class _Caster:
             for i in floats:
                 if count is None or count < 0 or i < count:
                     self.set_format(op, i, dtype)
+            if op.kind == "softmax" and (mask := mask_of(op)) is not None and not self.flexible(mask):
+                if self.original.get(before[1], before[1].dtype) in _WIDE:
+                    self._bound(op, 1, dtype)
             if not self.retype(op):
                 for i, v in enumerate(before):
                     op.set_operand(i, v)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tx8fast.errors import ImportModelError, ProgramError
-from tx8fast.numerics.formats import convert, dtype_name, np_dtype
+from tx8fast.numerics.formats import FLOATS, convert, dtype_name, np_dtype
 from tx8fast.numerics.layout import LANES, image_bytes, npc, place
 from tx8fast.program.io import check_data
 from tx8fast.program.model import Program, Tensor
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
 SHOWN = 10
+LARGEST = {"bf16": 3.3895313892515355e38, "f16": 65504.0}  # numbers of formats that f32 reaches beyond
 SLAB = 1 << 17  # elements that are laid out at a time: what is converted stays in the cache
 
 
@@ -87,12 +88,18 @@ def _slabs(n: int, positions: int, channels: int) -> Iterator[tuple[slice, slice
 
 
 def _converted(slab: np.ndarray, src: str, dst: str) -> np.ndarray:
-    """Convert an array whose axes lie in any order in memory, in that order."""
+    """Convert an array whose axes lie in any order in memory, in that order. Finite numbers beyond a narrower format's range become its
+    largest ones, as those of constants do: a mask's lowest number is no infinity."""
     if src == dst:
         return slab
     order = sorted(range(slab.ndim), key=lambda i: -abs(slab.strides[i]))
     back = sorted(range(slab.ndim), key=order.__getitem__)
-    return convert(np.ascontiguousarray(slab.transpose(order)), src, dst).transpose(back)
+    given = np.ascontiguousarray(slab.transpose(order))
+    made = convert(given, src, dst)
+    if dst in LARGEST and src in FLOATS and (over := np.isinf(made)).any():
+        over &= np.isfinite(given)
+        made = np.where(over, np.copysign(LARGEST[dst], given).astype(made.dtype), made)
+    return made.transpose(back)
 
 
 def _copy(src: np.ndarray, dst: np.ndarray) -> None:
