@@ -76,7 +76,7 @@ def nest(data: dict[str, Any]) -> dict[str, Any]:
 
 
 EDITS: list[tuple[str, Callable[[dict[str, Any]], Any], tuple[str, ...]]] = [
-    ("version", lambda d: d.update(version=99), ("format version 99, required 3",)),
+    ("version", lambda d: d.update(version=99), ("format version 99, required 4",)),
     ("no version", lambda d: d.pop("version"), ("format version None",)),
     ("version as text", lambda d: d.update(version="1"), ("format version '1'",)),
     ("machine", lambda d: d.update(machine_digest="0" * 64), ("made for a machine with digest 0000",)),
