@@ -199,13 +199,13 @@ class _Caster:
     def _bound(self, op: Op, i: int, dtype: str) -> None:
         """Let nothing of an operand be below what hides in a format."""
         x = op.operands[i]
-        if dtype not in ("bf16", "f16") or x.op is None:
+        if dtype not in ("bf16", "f16") or x.op is None or x.op.block is None:
             return
         if x not in self.bounded:
             low = self._held(np.array(MASK_VALUE[dtype], np_dtype(dtype)), dtype, op)
             bounded = self.ctx.create("max", [x, low.result], loc=op.loc)
-            self.block.insert_after(x.op, low)
-            self.block.insert_after(low, bounded)
+            x.op.block.insert_after(x.op, low)
+            x.op.block.insert_after(low, bounded)
             self.constancy[low.result] = True
             self.bounded[x] = bounded.result
             self.changed = True
