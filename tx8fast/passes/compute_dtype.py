@@ -24,8 +24,8 @@ from tx8fast.numerics.formats import np_dtype
 from tx8fast.passes.base import CompilerPass, PassResult
 from tx8fast.passes.effects import is_parameter, written_states
 from tx8fast.passes.fold_constants import CONSTANT_PREFIX
-from tx8fast.passes.lift_masks import HIDDEN, deepened, mask_of
-from tx8fast.passes.lift_match import Constants, made_by
+from tx8fast.passes.lift_masks import ABSORBS, deepened, mask_of
+from tx8fast.passes.lift_match import Constants
 from tx8fast.records import dataclass
 from tx8fast.weights import MASK_VALUE, DerivedSource, Weight
 
@@ -103,7 +103,6 @@ class _Caster:
         self.original: dict[Value, str] = {}
         self.casts: dict[tuple[Value, str], Value] = {}
         self.masks: dict[tuple[Value, str], Value | None] = {}
-        self.bounded: dict[Value, Value] = {}
         self.constancy: dict[Value, bool] = {}
         self.head = block.first
         self.converts = 0
@@ -189,44 +188,6 @@ class _Caster:
         self.constancy[new.results[0]] = True
         return new.results[0]
 
-    def bound_sum(self, op: Op, dtype: str) -> None:
-        """Keep masked scores that a softmax reads in the range of a narrower format: what hides in f32 is infinite there, or is with
-        a score below nothing, and of a row of infinities no share is a number."""
-        total = self._moved(op.operands[0])
-        if self.original.get(total) in _WIDE and made_by(total, "add", "select") is not None and self._may_hide(total):
-            self._bound(op, 0, dtype)
-
-    def _bound(self, op: Op, i: int, dtype: str) -> None:
-        """Let nothing of an operand be below what hides in a format."""
-        x = op.operands[i]
-        if dtype not in ("bf16", "f16") or x.op is None or x.op.block is None:
-            return
-        if x not in self.bounded:
-            low = self._held(np.array(MASK_VALUE[dtype], np_dtype(dtype)), dtype, op)
-            bounded = self.ctx.create("max", [x, low.result], loc=op.loc)
-            x.op.block.insert_after(x.op, low)
-            x.op.block.insert_after(low, bounded)
-            self.constancy[low.result] = True
-            self.bounded[x] = bounded.result
-            self.changed = True
-        op.set_operand(i, self.bounded[x])
-
-    @staticmethod
-    def _moved(v: Value) -> Value:
-        while v.op is not None and v.op.kind in _MOVES:
-            v = v.op.operands[0]
-        return v
-
-    def _may_hide(self, v: Value) -> bool:
-        """True unless a value consists of products, scaled, and of known addends no number of which hides."""
-        if self.flexible(v):
-            array = Constants(self.program, MASK_LIMIT_BYTES).array(self._moved(v))
-            return array is None or not (array.astype(np.float32) > HIDDEN["f16"]).all()
-        op = self._moved(v).op
-        if op is None or op.kind not in ("add", "mul", "div"):
-            return op is None or op.kind not in ("contract", "gemm", "tanh")
-        return any([self._may_hide(x) for x in op.operands if op.kind == "add" or not self.flexible(x)])
-
     def _named_mask(self, op: Op, dtype: str) -> Op | None:
         """Return a read of the same mask that hides with another number, of those that are never written out."""
         weights = self.program.weights
@@ -289,6 +250,26 @@ class _Caster:
         if new is not op.operands[i]:
             op.set_operand(i, new)
 
+    def keep_in_range(self, op: Op, i: int, dtype: str) -> None:
+        """Let what a mask computed in f32 hides with be a number of the narrower format that it will meet."""
+        v = op.operands[i]
+        top = MASK_VALUE.get(self.target)
+        if (
+            op.kind not in ("mul", "select")
+            or dtype != "f32"
+            or self.target in _WIDE
+            or top is None
+            or not self.flexible(v)
+        ):
+            return
+        array = Constants(self.program, INLINE_LIMIT_BYTES).array(v)
+        if array is None or not (array <= ABSORBS).any() or not np.isfinite(array).all():
+            return
+        new = self._held(np.maximum(array, np.float32(top)).astype(np.float32), dtype, op)
+        self.block.insert_before(op, new)
+        self.constancy[new.results[0]] = True
+        op.set_operand(i, new.results[0])
+
     def restore(self, op: Op) -> None:
         """Give an op whose types are fixed (a call, a return, an unknown kind) the operands it was imported with."""
         for i, v in enumerate(op.operands):
@@ -318,13 +299,10 @@ class _Caster:
                 deep = None if mask is None else self.mask_as(mask, dtype)
                 if deep is not None:
                     op.set_operand(1, deep)
-                self.bound_sum(op, dtype)
             for i in floats:
                 if count is None or count < 0 or i < count:
                     self.set_format(op, i, dtype)
-            if op.kind == "softmax" and (mask := mask_of(op)) is not None and not self.flexible(mask):
-                if self.original.get(before[1], before[1].dtype) in _WIDE:
-                    self._bound(op, 1, dtype)
+                    self.keep_in_range(op, i, dtype)
             if not self.retype(op):
                 for i, v in enumerate(before):
                     op.set_operand(i, v)
