@@ -274,7 +274,7 @@ GROUPS: list[tuple[str, Callable[[dict[str, Any]], Any], tuple[str, ...]]] = [
     ("overlap", lambda d: group_of(d)[0].append(group_of(d)[0][0]), ("is in two groups",)),
     ("empty", lambda d: group_of(d)[0][0].update(nests=[]), ("has a nest without ops",)),
     ("function", lambda d: d["functions"].pop(), ("function 'layer' of the graph is not in the file",)),
-    ("new function", lambda d: d["functions"].append({"name": "f", "steps": [], "cuts": []}), ("function 'f' is not in",)),
+    ("new function", lambda d: d["functions"].append({"name": "f", "turned": [], "steps": [], "cuts": []}), ("function 'f' is not in",)),
     ("function twice", lambda d: d["functions"].append(d["functions"][0]), ("function 'main' stands in it twice",)),
     ("joined", join_two, ("a stream has one result, the last",)),
     ("order", shift, ("stands before an op whose result it needs",)),
