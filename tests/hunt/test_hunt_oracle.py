@@ -137,12 +137,13 @@ def test_a_norm_may_be_off_by_what_its_mean_is_rounded_by(kind):
 
 
 def test_what_an_exponential_loses_below_the_range_may_be_something():
-    """exp(-100) is a number that f32 holds; the reference's softmax takes it for nothing, which a sign shows."""
+    """exp(-100) is a number that f32 holds; the reference's softmax takes it for nothing on some processors, which a sign shows."""
     d = Draft(np.random.default_rng(0), F32)
     x = np.array([[105.2, 4.4, 100.0], [1.0, 0.5, 0.25]], np.float32)
     d.op("Sign", d.op("Softmax", d.input(x)))
     (want,) = Oracle(*d.model()).expected().values()
-    assert want.values[0, 1] == 0 and differences(np.ones((2, 3), np.float32), want)[1] == 0
+    lost = np.array([[1, 0, 1], [1, 1, 1]], np.float32)
+    assert differences(np.ones_like(lost), want)[1] == differences(lost, want)[1] == 0
     assert (want.allowed < 1e-3).tolist() == [[True, False, True], [True] * 3]
 
 
