@@ -5,9 +5,8 @@ import pytest
 import tx8fast
 from tests.support.llama_formats import TOKENS, write_config, write_gguf, write_onnx, write_stablehlo
 
-#: of the cycles of the quickest: 0.03 is asked for. An exported prefill makes keys and values head by head, which are no group with its
-#: queries, so its layer is three launches instead of one: 3.05 %
-WITHIN = 0.031
+#: of the cycles of the quickest
+WITHIN = 0.03
 
 
 def cycles(path, **options):

@@ -20,6 +20,7 @@ from tx8fast.lower.addends import addends, begin_sums, origin, replaced, take_ro
 from tx8fast.lower.base import ALIGN_BYTES, Lowering, NotLowerable, Slice, round_up
 from tx8fast.lower.contraction import Contraction
 from tx8fast.lower.emitter import Emitter
+from tx8fast.lower.heads_apart import in_rows, stored, whole_heads
 from tx8fast.lower.leads import lead_links
 from tx8fast.lower.links import Link
 from tx8fast.lower.members import NORMS, Follower, Linked, Member, Operands, is_product, leader, row_leader
@@ -44,14 +45,14 @@ class Fused(Lowering):
         self._known_bytes: dict[tuple, tuple[list[int], int]] = {}
         self._known_acc: dict[tuple, list[int]] = {}
         self.twin = resident
+        rows = in_rows(record)
+        ops = [rows.get(i, op) for i, op in enumerate(record.ops)]
         led = record.ops[0].kind in NORMS and any(is_product(op) for op in record.ops)
         made = [[w[1] for w in row if w is not None and w[0] == "op" and w[1] >= led] for row in record.wires]
         if led:
             resident, self.prepared = True, 0
         found = {
-            i: low
-            for i, op in enumerate(record.ops)
-            if (low := leader(op, machine, resident and not made[i])) is not None
+            i: low for i, op in enumerate(ops) if (low := leader(op, machine, resident and not made[i])) is not None
         }
         leaders = {i: low for i, low in found.items() if not made[i]}
         closing = [i for i in found if made[i]]
@@ -69,7 +70,7 @@ class Fused(Lowering):
         self.inside = inside = Operands(
             record, machine, self._boxes([lead.sizes[f] for f in factors]) if closing and not led else []
         )
-        for i, op in enumerate(record.ops):
+        for i, op in enumerate(ops):
             if led and i == 0:
                 inside.link(RowLead(op, machine, lead), lead_links(lead, lead, own))  # type: ignore[arg-type]
             elif i in leaders:
@@ -85,7 +86,9 @@ class Fused(Lowering):
             self._check_lead()
         if closing and not self._behind.issuperset(record.outputs):
             raise NotLowerable("what a closing product sums over leaves the group")
-        self.writes = [self.members[i].result(record.ops[i].results[0]) for i in record.outputs]
+        self.writes = [
+            stored(record.ops[i], self.members[i].result(ops[i].results[0]), i in rows) for i in record.outputs
+        ]
         # a product whose slices have all columns adds; else the operand would have to be there early, and costs more than the sum
         self.addends = addends(record, self.members, self.reads) if closing else {}
         self.summed = {j for j, _ in self.addends.values()}
@@ -196,6 +199,7 @@ class Fused(Lowering):
                     out[f] = min(out[f], link.most(low.max_len[k]))
                     unit[f] = max(unit[f], min(link.unit(low.units[k]), link.unit(low.sizes[k])))
                     whole |= {f} if isinstance(m, Follower) and not low.split[k] else set()
+        whole_heads(self.writes, unit, out)
         if any(n < u for n, u in zip(out, unit, strict=True)):
             raise NotLowerable("slices that one member needs whole are more than another one takes")
         return unit, out, whole
