@@ -50,6 +50,8 @@ def test_special_rows(tmp_path, dtype, log, behind):
     x, kind = rows(), FORMATS[dtype]
     with np.errstate(over="ignore"):
         wanted = softmax(x.astype(kind), log)
+    if behind:
+        wanted[4] = softmax(np.zeros((1, WIDE)), log)  # what a model is given to hide with stays a number
     feeds = {"x": x}
     steps, name = [], "x"
     if behind:  # a product that the rows are added to: its numbers vanish beside those that matter, and are 0 elsewhere
@@ -62,6 +64,46 @@ def test_special_rows(tmp_path, dtype, log, behind):
     for opt in (1, 2, 3):
         found = tx8fast.compile(path, opt=opt, dtype=dtype).run(feeds)["y"]
         assert same(found, wanted, dtype), (opt, [r for r in range(ROWS) if not same(found[r], wanted[r], dtype)])
+
+
+@pytest.mark.parametrize("dtype", FORMATS)
+@pytest.mark.parametrize("low", [LOWEST, -1e9, -INF])
+@pytest.mark.parametrize("way", ["bias mask", "mask seen"])
+def test_a_given_mask_hides_in_every_format(tmp_path, dtype, low, way):
+    """A mask in f32 per item: rows of which it hides everything have equal shares where the model says so, and the product behind the
+    softmax has no NaN of theirs."""
+    rng = np.random.default_rng(2)
+    a, v = (rng.standard_normal((2, 3, ROWS, n)).astype(np.float32) for n in (DEEP, ROWS))
+    keys, bias = (rng.standard_normal(n).astype(np.float32) for n in ((2, 3, DEEP, ROWS), (1, 3, ROWS, ROWS)))
+    hidden = (
+        np.triu(np.ones((ROWS, ROWS), bool), 1)[None, None] | (np.arange(ROWS) < np.array([[0], [5]]))[:, None, None]
+    )
+    seen = rng.random((2, 1, ROWS, ROWS)) < 0.8
+    mask = np.where(hidden, low, 0).astype(np.float32)
+    if way == "mask seen":
+        mask, feeds = np.full_like(mask, low), {"seen": seen & ~hidden}
+        steps, hidden = [node("Where", "seen zero mask", "m")], hidden | ~seen
+    else:
+        feeds, steps = {}, [node("Identity", "mask", "m")]
+    feeds |= {"a": a, "keys": keys, "v": v, "mask": mask} | ({"bias": bias} if "bias" in way else {})
+    steps += [
+        node("MatMul", "a keys", "p"),
+        node("Add", "p bias" if "bias" in way else "p zero", "s"),
+        node("Add", "s m", "t"),
+    ]
+    steps += [node("Softmax", "t", "q", axis=-1), node("MatMul", "q v", "y")]
+    score = a.astype(np.float64) @ keys + (bias if "bias" in way else 0)
+    shares = softmax(np.where(hidden, -INF, score), False)
+    if low > -INF:
+        shares = np.where(hidden.all(-1, keepdims=True), 1 / ROWS, shares)
+    wanted = shares @ v
+    ins = [info(n, x.shape, BOOL if x.dtype == bool else 1) for n, x in feeds.items()]
+    path = tmp_path / "m.onnx"
+    onnx.save(model(steps, ins, [info("y", wanted.shape)], {"zero": np.zeros((), np.float32)}), path)
+    for opt in (1, 2, 3):
+        found = tx8fast.compile(path, opt=opt, dtype=dtype).run(feeds)["y"].astype(np.float64)
+        size = {"fp32": 1e-4, "bf16": 0.15, "fp16": 0.02}[dtype]
+        assert (np.isnan(found) == np.isnan(wanted)).all() and np.nanmax(np.abs(found - wanted)) < size
 
 
 CHOICES = {

@@ -215,7 +215,9 @@ class Attention(Lowering):
         return self.seen.density(lo, hi) if self.visible else 1.0
 
     def needs(self, k: int, lo: Sequence[int], hi: Sequence[int]) -> bool:
-        return k != 3 or not self.masked or self._hides(lo, hi) == "some"
+        if k != 3 or not self.masked or not self.visible:
+            return True
+        return self._hides(lo, hi) == "some" and self.seen.divides(lo, hi)
 
     def place(self, lo: Sequence[int], hi: Sequence[int]) -> tuple:
         return (lo[self.band], hi[self.band]) if self.visible else ()
@@ -377,12 +379,12 @@ class Attention(Lowering):
         """Add the slice's mask to the scores of every grouped head; return what it hides, if nothing more is done with that."""
         seen = self.reads[3].local(self.reads[3].box(s.lo, s.hi))
         if self.visible is not None:
-            key, (begin, end), (a, b) = s.lo[self.range], self.seen.columns(s.lo, s.hi), self.row.range(s.lo, s.hi)
-            seen = seen._replace(cols=end - begin)
-            band = Band.of((a - key, b - key), (0, local.cols), self.visible, local, seen, begin)
-            if band.pays(self.machine):
+            band = self.seen.of(s.lo, s.hi, local)
+            if not band.masked or band.pays(self.machine):
                 band.mask(em, scores, s.reads[3])
                 return band
+            begin, end = self.seen.columns(s.lo, s.hi)
+            seen = seen._replace(cols=end - begin)
             scores, local = scores + local.offset(0, begin), local._replace(cols=seen.cols)
         add_whole(em, scores, s.reads[3], local, seen)
         return None

@@ -99,6 +99,17 @@ class BandAccess(Access):
         begin = 0 if below > 0 else max(0, above) // self.block * self.block
         return begin, end if above < end else min(end, round_up(max(0, below), self.block))
 
+    def of(self, lo: Sequence[int], hi: Sequence[int], local: Local) -> Band:
+        """Return the band of a slice whose scores lie as `local` says."""
+        key, (begin, end), (a, b) = lo[self.range], self.columns(lo, hi), self.rows.range(lo, hi)
+        seen = self.local(self.box(lo, hi))._replace(cols=end - begin)
+        return Band.of((a - key, b - key), (0, local.cols), self.visible, local, seen, begin)
+
+    def divides(self, lo: Sequence[int], hi: Sequence[int]) -> bool:
+        """True if in some block of columns rows see some keys and not others; else whole rows of blocks are hidden, without the mask."""
+        a, b = self.rows.range(lo, hi)
+        return bool(self.of(lo, hi, Local(b - a, self.shown(lo, hi), self.spec.dtype, True)).masked)
+
     def box(self, lo: Sequence[int], hi: Sequence[int]) -> Box:
         *rows, (key, _) = found = super().box(*(self._unfolded(lo, hi) if self.folded else (lo, hi)))
         begin, end = self.columns(lo, hi)

@@ -1,6 +1,6 @@
 """Chooses the float format that the program computes in, and converts where another format meets it.
 
-May import: ir, numerics.formats, passes.{base, effects, lift_masks, lift_match}, weights (mask value). Must not: change the types of
+May import: ir, numerics.formats, passes.{base, effects, given_masks, lift_masks, lift_match}, weights (mask value). Must not: change the types of
 a function's arguments and results, or read weights but masks.
 
 A parameter needs no conversion at run time: `get_param` simply takes the wanted type, the weight table keeps
@@ -24,6 +24,7 @@ from tx8fast.numerics.formats import np_dtype
 from tx8fast.passes.base import CompilerPass, PassResult
 from tx8fast.passes.effects import is_parameter, written_states
 from tx8fast.passes.fold_constants import CONSTANT_PREFIX
+from tx8fast.passes.given_masks import given_masks, in_range, may_leave_range
 from tx8fast.passes.lift_masks import ABSORBS, deepened, mask_of
 from tx8fast.passes.lift_match import Constants
 from tx8fast.records import dataclass
@@ -104,6 +105,7 @@ class _Caster:
         self.casts: dict[tuple[Value, str], Value] = {}
         self.masks: dict[tuple[Value, str], Value | None] = {}
         self.constancy: dict[Value, bool] = {}
+        self.given = given_masks(block)
         self.head = block.first
         self.converts = 0
         self.changed = False
@@ -237,9 +239,14 @@ class _Caster:
             return self.constant_as(v, dtype)
         if op is not None and op.kind == "convert" and v.dtype in _WIDE and op.operands[0].dtype == dtype:
             return op.operands[0]  # widened before, no need to come back
-        new = self.ctx.create("convert", [v], loc=None if op is None else op.loc, dtype=dtype)
+        before: list[Op] = []
+        if v in self.given and may_leave_range(v.dtype, dtype):
+            before = in_range(self.ctx, v, dtype)
+        source = before[-1].result if before else v
+        new = self.ctx.create("convert", [source], loc=None if op is None else op.loc, dtype=dtype)
         if op is None:
-            self.block.insert_before(self.head, new)
+            for made in (*before, new):
+                self.block.insert_before(self.head, made)
         else:
             self.block.insert_after(op, new)
         self.converts += 1
