@@ -3,7 +3,7 @@ nowhere else."""
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import pairwise, product
 
 import ml_dtypes
 import numpy as np
@@ -67,10 +67,11 @@ def test_special_rows(tmp_path, dtype, log, behind):
 
 
 @pytest.mark.parametrize("dtype", FORMATS)
-@pytest.mark.parametrize("low", [LOWEST, -1e9, -INF])
-@pytest.mark.parametrize("way", ["bias mask", "mask seen"])
-def test_a_given_mask_hides_in_every_format(tmp_path, dtype, low, way):
-    """A mask in f32 per item: rows of which it hides everything have equal shares where the model says so, and the product behind the
+@pytest.mark.parametrize(("way", "low"), [
+    *product(["bias mask", "mask seen"], [LOWEST, -1e9, -INF]), *product(["computed"], [LOWEST, -1e9]),
+])  # fmt: skip
+def test_a_mask_hides_in_every_format(tmp_path, dtype, way, low):
+    """A mask in f32 per item, given or computed: rows of which it hides everything have equal shares where the model says so, and the product behind the
     softmax has no NaN of theirs."""
     rng = np.random.default_rng(2)
     a, v = (rng.standard_normal((2, 3, ROWS, n)).astype(np.float32) for n in (DEEP, ROWS))
@@ -80,12 +81,24 @@ def test_a_given_mask_hides_in_every_format(tmp_path, dtype, low, way):
     )
     seen = rng.random((2, 1, ROWS, ROWS)) < 0.8
     mask = np.where(hidden, low, 0).astype(np.float32)
-    if way == "mask seen":
+    if way == "computed":  # (1 - attention_mask) * low, and the least of that and a triangle
+        feeds = {"there": (np.arange(ROWS) >= np.array([[0], [5]])).astype(np.int64)[:, None, None]}
+        steps = [
+            node("Cast", "there", "f", to=1),
+            node("Sub", "one f", "g"),
+            node("Mul", "g low", "h"),
+            node("Min", "h above", "m"),
+        ]
+    elif way == "mask seen":
         mask, feeds = np.full_like(mask, low), {"seen": seen & ~hidden}
         steps, hidden = [node("Where", "seen zero mask", "m")], hidden | ~seen
     else:
         feeds, steps = {}, [node("Identity", "mask", "m")]
-    feeds |= {"a": a, "keys": keys, "v": v, "mask": mask} | ({"bias": bias} if "bias" in way else {})
+    feeds |= (
+        {"a": a, "keys": keys, "v": v}
+        | ({"mask": mask} if way != "computed" else {})
+        | ({"bias": bias} if "bias" in way else {})
+    )
     steps += [
         node("MatMul", "a keys", "p"),
         node("Add", "p bias" if "bias" in way else "p zero", "s"),
@@ -97,9 +110,16 @@ def test_a_given_mask_hides_in_every_format(tmp_path, dtype, low, way):
     if low > -INF:
         shares = np.where(hidden.all(-1, keepdims=True), 1 / ROWS, shares)
     wanted = shares @ v
-    ins = [info(n, x.shape, BOOL if x.dtype == bool else 1) for n, x in feeds.items()]
+    ins = [info(n, x.shape, {"b": BOOL, "i": 7}.get(x.dtype.kind, 1)) for n, x in feeds.items()]
+    constants = {
+        "zero": np.zeros(()),
+        "one": np.ones(()),
+        "low": np.array(low),
+        "above": np.triu(np.full((ROWS, ROWS), low), 1),
+    }
+    used = {n: c.astype(np.float32) for n, c in constants.items() if any(n in s.input for s in steps)}
     path = tmp_path / "m.onnx"
-    onnx.save(model(steps, ins, [info("y", wanted.shape)], {"zero": np.zeros((), np.float32)}), path)
+    onnx.save(model(steps, ins, [info("y", wanted.shape)], used), path)
     for opt in (1, 2, 3):
         found = tx8fast.compile(path, opt=opt, dtype=dtype).run(feeds)["y"].astype(np.float64)
         size = {"fp32": 1e-4, "bf16": 0.15, "fp16": 0.02}[dtype]

@@ -24,8 +24,8 @@ from tx8fast.numerics.formats import np_dtype
 from tx8fast.passes.base import CompilerPass, PassResult
 from tx8fast.passes.effects import is_parameter, written_states
 from tx8fast.passes.fold_constants import CONSTANT_PREFIX
-from tx8fast.passes.given_masks import given_masks, in_range, may_leave_range
-from tx8fast.passes.lift_masks import ABSORBS, deepened, mask_of
+from tx8fast.passes.given_masks import hiding, in_range, lowest, may_leave_range
+from tx8fast.passes.lift_masks import deepened, mask_of
 from tx8fast.passes.lift_match import Constants
 from tx8fast.records import dataclass
 from tx8fast.weights import MASK_VALUE, DerivedSource, Weight
@@ -105,7 +105,8 @@ class _Caster:
         self.casts: dict[tuple[Value, str], Value] = {}
         self.masks: dict[tuple[Value, str], Value | None] = {}
         self.constancy: dict[Value, bool] = {}
-        self.given = given_masks(block)
+        self.hiding = hiding(block)
+        self.bounds: dict[Value, Value] = {}
         self.head = block.first
         self.converts = 0
         self.changed = False
@@ -239,14 +240,9 @@ class _Caster:
             return self.constant_as(v, dtype)
         if op is not None and op.kind == "convert" and v.dtype in _WIDE and op.operands[0].dtype == dtype:
             return op.operands[0]  # widened before, no need to come back
-        before: list[Op] = []
-        if v in self.given and may_leave_range(v.dtype, dtype):
-            before = in_range(self.ctx, v, dtype)
-        source = before[-1].result if before else v
-        new = self.ctx.create("convert", [source], loc=None if op is None else op.loc, dtype=dtype)
+        new = self.ctx.create("convert", [v], loc=None if op is None else op.loc, dtype=dtype)
         if op is None:
-            for made in (*before, new):
-                self.block.insert_before(self.head, made)
+            self.block.insert_before(self.head, new)
         else:
             self.block.insert_after(op, new)
         self.converts += 1
@@ -258,24 +254,35 @@ class _Caster:
             op.set_operand(i, new)
 
     def keep_in_range(self, op: Op, i: int, dtype: str) -> None:
-        """Let what a mask computed in f32 hides with be a number of the narrower format that it will meet."""
-        v = op.operands[i]
-        top = MASK_VALUE.get(self.target)
-        if (
-            op.kind not in ("mul", "select")
-            or dtype != "f32"
-            or self.target in _WIDE
-            or top is None
-            or not self.flexible(v)
-        ):
+        """Let what hides be a number of the compute format where an operand is converted to it, or meets scores that will be."""
+        v, (masks, meets) = op.operands[i], self.hiding.get(op, (frozenset(), False))
+        if i not in masks or not may_leave_range(v.dtype, self.target) or not (meets or dtype == self.target):
             return
-        array = Constants(self.program, INLINE_LIMIT_BYTES).array(v)
-        if array is None or not (array <= ABSORBS).any() or not np.isfinite(array).all():
-            return
-        new = self._held(np.maximum(array, np.float32(top)).astype(np.float32), dtype, op)
-        self.block.insert_before(op, new)
-        self.constancy[new.results[0]] = True
-        op.set_operand(i, new.results[0])
+        found = self.bounds.get(v)
+        if found is None:
+            found = self.bounds[v] = self._bounded(v, dtype)
+        op.set_operand(i, found)
+
+    def _bounded(self, v: Value, dtype: str) -> Value:
+        if self.flexible(v):
+            array = None if dtype == self.target else Constants(self.program, INLINE_LIMIT_BYTES).array(v)
+            low = lowest(self.target)
+            if array is None or v.op is None or not (np.isfinite(array) & (array < low)).any():
+                return v  # a constant is converted into the range
+            new = [
+                self._held(np.where(np.isinf(array), array, np.maximum(array, low)).astype(array.dtype), v.dtype, v.op)
+            ]
+            self.constancy[new[0].result] = True
+        else:
+            new = in_range(self.ctx, v, self.target)
+        at = v.op
+        for made in new:
+            if at is None:
+                self.block.insert_before(self.head, made)
+            else:
+                self.block.insert_after(at, made)
+                at = made
+        return new[-1].result
 
     def restore(self, op: Op) -> None:
         """Give an op whose types are fixed (a call, a return, an unknown kind) the operands it was imported with."""
@@ -308,8 +315,8 @@ class _Caster:
                     op.set_operand(1, deep)
             for i in floats:
                 if count is None or count < 0 or i < count:
-                    self.set_format(op, i, dtype)
                     self.keep_in_range(op, i, dtype)
+                    self.set_format(op, i, dtype)
             if not self.retype(op):
                 for i, v in enumerate(before):
                     op.set_operand(i, v)
