@@ -16,7 +16,7 @@ from functools import cached_property
 from operator import sub
 
 from tx8fast.graph_table import GroupRecord
-from tx8fast.lower.addends import addends, begin_sums, origin, replaced, take_rows
+from tx8fast.lower.addends import HERE, addends, begin_sums, origin, replaced, take_rows
 from tx8fast.lower.base import ALIGN_BYTES, Lowering, NotLowerable, Slice, round_up
 from tx8fast.lower.contraction import Contraction
 from tx8fast.lower.emitter import Emitter
@@ -259,7 +259,8 @@ class Fused(Lowering):
 
     @property
     def opening(self) -> int:  # type: ignore[override]
-        return self._counts[0][0] if self.prepared >= 0 else 0
+        begun = [self.owners[j] for j, k in self.addends.values() if k == HERE]  # with rows that have not been prepared yet
+        return self._counts[0][0] if self.prepared >= 0 and all(i in self.record.outputs for i in begun) else 0
 
     def _copies(self, i: int) -> int:
         """Copies of member i's intermediate result. With a closing product, nothing is under way between
