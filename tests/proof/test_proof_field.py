@@ -133,6 +133,18 @@ def test_nothing_is_nothing_beside_constants_that_round_to_it(field):
         assert field.constants.pair(0.0, fmt) == (0, 0) == field.constants.pair(-0.0, fmt)
 
 
+@pytest.mark.parametrize("n", [8, 96, 128])
+def test_a_root_beside_a_mean_leaves_the_mean_alone(field, n):
+    """Attention of one head behind a norm: n^-0.5 with itself is 1 / n, but what a mean is made with is the inverse of n."""
+    root = field.constants.register(n**-0.5)
+    assert (
+        field.constants.pair(1 / n, "f32")
+        == field.constants.register(1 / n)
+        != field.constants.pair(n**-0.5, "f32")
+        == root
+    )
+
+
 def test_constants_that_cannot_be_told_apart_are_an_error(field):
     field.constants.register(0.1234567)
     field.constants.register(0.1234568)

@@ -259,7 +259,9 @@ class Fused(Lowering):
 
     @property
     def opening(self) -> int:  # type: ignore[override]
-        begun = [self.owners[j] for j, k in self.addends.values() if k == HERE]  # with rows that have not been prepared yet
+        begun = [
+            self.owners[j] for j, k in self.addends.values() if k == HERE
+        ]  # with rows that have not been prepared yet
         return self._counts[0][0] if self.prepared >= 0 and all(i in self.record.outputs for i in begun) else 0
 
     def _copies(self, i: int) -> int:

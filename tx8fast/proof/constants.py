@@ -117,8 +117,15 @@ class Constants:
         self._enter(1 / value, self._inverse(pair), 1)
         for other, its in [*others, (value, pair)]:
             if abs(value * other) > 2.0**-120:
-                self._enter(value * other, (pair[0] * its[0] % self.p, pair[1] * its[1] % self.q), 2)
+                self._enter(value * other, self._product(value * other, pair, its), 2)
         return pair
+
+    def _product(self, value: float, a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:
+        """Return what a product of two constants is: of n^-0.5 with itself 1 / n, which means of n numbers are made with."""
+        fraction = Fraction(value).limit_denominator(DENOMINATOR)
+        if fraction and abs(float(fraction) - value) <= abs(value) * 2.0**-50:
+            return self._of(fraction)
+        return a[0] * b[0] % self.p, a[1] * b[1] % self.q
 
     def pair(self, value: float, fmt: str) -> tuple[int, int]:
         """Return the residues of a finite constant in format `fmt` ("f32", "bf16", "f16", "tf32").

@@ -264,7 +264,7 @@ def convert(scope: Scope, op: OpRecord, operands: Operands) -> list[Value]:
 
 @expression("rope")
 def rope(scope: Scope, op: OpRecord, operands: Operands) -> list[Value]:
-    """x cos + partner(x) sin on the first `rotary_dim` lanes of every head; the table of sines carries the sign.
+    """x cos + partner(x) sin, the first `rotary_dim` lanes of every head in pairs, others with themselves; the table of sines carries the sign.
 
     x [.., S, heads * D], tables [S or 1, D]."""
     f = scope.field
@@ -273,13 +273,11 @@ def rope(scope: Scope, op: OpRecord, operands: Operands) -> list[Value]:
     width = x.shape[-1] // heads
     lanes = width if lanes < 0 else lanes
     at = np.arange(lanes)
-    partner = (at + lanes // 2) % lanes if op.attr("style") == "half" else at ^ 1
+    partner = np.arange(width)
+    partner[:lanes] = (at + lanes // 2) % lanes if op.attr("style") == "half" else at ^ 1
     split = x.reshape(*x.shape[:-1], heads, width)
-    turned = split.at((..., slice(0, lanes)))
-    cos, sin = (t.at((slice(None), None, slice(0, lanes))) for t in (cos, sin))
-    made = f.add(f.mul(turned, cos), f.mul(turned.at((..., partner)), sin))
-    if lanes < width:
-        made = join([made, split.at((..., slice(lanes, None)))], axis=-1)
+    cos, sin = (t.at((slice(None), None)) for t in (cos, sin))
+    made = f.add(f.mul(split, cos), f.mul(split.at((..., partner)), sin))
     return [made.reshape(*x.shape)]
 
 

@@ -252,26 +252,26 @@ bool routine_rope(call *c) {
     int64_t width = v.shape[v.rank - 1] / heads;
     if (lanes < 0) lanes = width;
     if (lanes > width || (interleaved && lanes % 2)) return refuse(c, TX8_WHY_LIST, lanes, width, 0);
-    turned = v; /* the lanes that are turned, heads as a dimension */
-    turned.shape[turned.rank - 1] = heads, turned.shape[turned.rank++] = lanes;
+    turned = v; /* heads as a dimension */
+    turned.shape[turned.rank - 1] = heads, turned.shape[turned.rank++] = width;
     turned.n = product_of(turned.shape, turned.rank);
     for (int k = 0; k < 2; k++) {
         view g = c->in[1 + k];
-        if (g.rank < 1 || g.rank == MAX_RANK || g.shape[g.rank - 1] < lanes) return refuse(c, TX8_WHY_RANK, g.rank, 0, 0);
-        g.shape[g.rank] = lanes, g.stride[g.rank] = g.stride[g.rank - 1], g.shape[g.rank - 1] = 1, g.stride[g.rank - 1] = 0, g.rank++;
+        if (g.rank < 1 || g.rank == MAX_RANK || g.shape[g.rank - 1] < width) return refuse(c, TX8_WHY_RANK, g.rank, 0, 0);
+        g.shape[g.rank] = width, g.stride[g.rank] = g.stride[g.rank - 1], g.shape[g.rank - 1] = 1, g.stride[g.rank - 1] = 0, g.rank++;
         if (!spread_view(&g, &turned)) return refuse(c, TX8_WHY_SIZES, g.n, turned.n, 0);
         if (!(table[k] = reals(c, &g))) return false;
     }
-    double *head = room_reals(c, lanes);
+    double *head = room_reals(c, width);
     if (!head) return false;
-    for (int64_t h = 0; lanes && h < turned.n / lanes; h++) {
+    for (int64_t h = 0; width && h < turned.n / width; h++) {
         double *line = x + h * width;
-        for (int64_t j = 0; j < lanes; j++) {
-            double partner = line[interleaved ? j ^ 1 : (j + lanes / 2) % lanes];
-            head[j] = line[j] * table[0][h * lanes + j] + partner * table[1][h * lanes + j];
+        for (int64_t j = 0; j < width; j++) { /* a lane behind those that turn is its own partner */
+            double partner = line[j >= lanes ? j : interleaved ? j ^ 1 : (j + lanes / 2) % lanes];
+            head[j] = line[j] * table[0][h * width + j] + partner * table[1][h * width + j];
         }
-        memcpy(line, head, (size_t)lanes * sizeof *head);
-        count_loads(c, lanes), count_ops(c, 3 * lanes);
+        memcpy(line, head, (size_t)width * sizeof *head);
+        count_loads(c, width), count_ops(c, 3 * width);
     }
     return give_reals(c, &to, x);
 }

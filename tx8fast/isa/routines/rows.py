@@ -87,11 +87,7 @@ def _batchnormed(call: Call) -> Work:
 
 
 def _turned(call: Call) -> Work:
-    x, heads = call.given(0), int(call.attrs.get("heads", 1))
-    lanes = int(call.attrs.get("rotary_dim", -1))
-    width = x.shape[-1] // heads
-    each = Work(loads=3, ops=3)  # the partner and two tables
-    return Work(loads=1, stores=1) * x.n + (each * (x.n // width * (width if lanes < 0 else lanes)) if x.n else Work())
+    return (Work(loads=1, stores=1) + Work(loads=3, ops=3)) * call.given(0).n  # the partner and two tables
 
 
 declare("reduce", "routine_reduce", choice("op", tuple(REDUCTIONS), "add"), axes(), work=_reduced)

@@ -85,7 +85,7 @@ def batchnorm_inference(arrays: Arrays, attrs: Attrs, out_types: OutTypes) -> li
 def rope(arrays: Arrays, attrs: Attrs, out_types: OutTypes) -> list[np.ndarray]:
     """x * cos + partner(x) * sin per head; the sin table carries the sign.
 
-    x [.., S, heads * D], tables [.., S or 1, D]. Lanes from `rotary_dim` on pass through.
+    x [.., S, heads * D], tables [.., S or 1, D]. Lanes from `rotary_dim` on are their own partners.
     Raises SimulationError on an unknown style or a width that `heads` does not divide.
     """
     x, cos, sin = (double(operand(arrays, i)) for i in range(3))
@@ -95,18 +95,16 @@ def rope(arrays: Arrays, attrs: Attrs, out_types: OutTypes) -> list[np.ndarray]:
     width = x.shape[-1] // heads
     lanes = int(attrs.get("rotary_dim", -1))
     lanes = width if lanes < 0 else lanes
-    j = np.arange(lanes)
+    j, lane = np.arange(lanes), np.arange(width)
     if style == "half":
         partner = (j + lanes // 2) % lanes
     elif style == "interleaved":
         partner = j ^ 1
     else:
         raise SimulationError(f"rope: unknown style '{style}', expected half or interleaved")
+    lane[:lanes] = partner
     split = x.reshape(*x.shape[:-1], heads, width)
-    turned = split[..., :lanes]
-    y = split.copy()
-    cos, sin = cos[..., None, :lanes], sin[..., None, :lanes]
-    y[..., :lanes] = turned * cos + turned[..., partner] * sin
+    y = split * cos[..., None, :] + split[..., lane] * sin[..., None, :]
     return [done(y.reshape(x.shape), out_types)]
 
 
