@@ -13,7 +13,7 @@ import math
 import numpy as np
 
 from tx8fast.graph_table import OpRecord
-from tx8fast.proof.cells import SPECIAL, Elements, choose, join
+from tx8fast.proof.cells import SPECIAL, Elements, choose
 from tx8fast.proof.constants import SIGNIFICAND, hides
 from tx8fast.proof.expression import (
     CONCRETE,
