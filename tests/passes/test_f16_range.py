@@ -94,3 +94,22 @@ def test_powers_without_a_root_stay():
     g = SmallGraph(x=((4, 8), "f16"))
     p = g.done(y=g("add", g("square", g("relu", g.args["x"])), g.args["x"]))
     assert not F16Range().run(p).changed
+
+
+@pytest.mark.parametrize("how", ["scale", "two scales", "bias"])
+def test_sums_of_integers_are_scaled_in_f32(how):
+    """A quantised layer's sums are beyond f16 before the scale of its inputs brings them down."""
+    a, b = (RNG.integers(-127, 128, s).astype(np.int32) for s in ((4, 256), (256, 8)))
+    b[:, 0] = np.sign(a[0]) * 127
+    g = SmallGraph(a=(a.shape, "i32"), b=(b.shape, "i32"), x=((1,), "f16"))
+    sums = g("gemm", g.args["a"], g.args["b"])
+    if how == "bias":
+        sums = g("add", sums, constant(g, 1000, np.int32))
+    y = g("mul", g("convert", g("convert", sums, dtype="f32"), dtype="f16"), g.args["x"])
+    if how == "two scales":
+        y = g("mul", y, constant(g, 2.0**-6, F16))
+    feeds = {"a": a, "b": b, "x": np.array([2.0 ** (-4 if how == "two scales" else -10)], F16)}
+    found, left, _ = ranged(g.done(y=y), feeds)
+    whole = a.astype(np.int64) @ b + (1000 if how == "bias" else 0)
+    assert np.abs(whole).max() > 65504 * 16 and left.count("mul") == 1 + (how == "two scales")
+    np.testing.assert_allclose(found, whole * 2.0**-10, rtol=2e-3, atol=1e-2)

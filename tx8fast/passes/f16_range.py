@@ -2,11 +2,12 @@
 
 May import: ir, passes.base, passes.canonicalize, passes.lift_match. Must not: change other formats, or types outside of a formula.
 
-f16 ends at 65504, the square of 256. Two formulas run over on the way although they begin and end in range:
+f16 ends at 65504, the square of 256. Three formulas run over on the way although they begin and end in range:
 
     (q k^T) * c, c below 1     the factor goes to an operand of the product, in front of its views, so that a product, a softmax
                                and a product stay neighbours
     sqrt(sum x^2), x / x^2 ..  from the power to what takes it down again (a root, a quotient), all is computed in f32
+    float(sums of integers) * c  of quantised layers: integers are scaled in f32
 """
 
 from __future__ import annotations
@@ -129,6 +130,12 @@ class _Powers:
         """Note the formula that `op` ends, if it takes a power down. Called in the order of the block."""
         if not op.results or not _is_narrow(op.results[0]):
             return
+        if _counts(op):
+            for user in op.results[0].users:
+                if user.kind in ("mul", "div"):
+                    self.ops |= {op, user}
+                    self._behind(user.results[0])
+            return
         lowers = op.kind in _ROOTS or op.kind == "div" or 0 != _power(op) < 1
         below = frozenset[Op]().union(*(self._of(v) for v in op.operands))
         if lowers and below:
@@ -155,6 +162,17 @@ class _Powers:
                 self.ops.add(user)
 
 
+def _counts(op: Op) -> bool:
+    """True for what makes f16 of sums of integers, which f32 holds."""
+    wide = made_by(op.operands[0], "convert") if op.kind == "convert" else None
+    if wide is None or wide.result.dtype != _WIDE or wide.operands[0].dtype not in ("i32", "i64"):
+        return False
+    v = wide.operands[0]
+    while (inner := made_by(v, "add", "sub", *_VIEWS)) is not None:
+        v = inner.operands[0]
+    return made_by(v, "gemm", "contract", "conv") is not None
+
+
 def _is_narrow(v: Value) -> bool:
     return getattr(v.type, "dtype", "") == _NARROW
 
@@ -168,6 +186,9 @@ def _widen(program: IRProgram, block: Block, members: set[Op]) -> None:
         return program.ctx.create("convert", [v], loc=where.loc, dtype=dtype)
 
     for op in ops:
+        if op.kind == "convert":
+            wide[op.result] = op.operands[0]
+            continue
         for i, v in enumerate(op.operands):
             if not _is_narrow(v):
                 continue
@@ -181,6 +202,9 @@ def _widen(program: IRProgram, block: Block, members: set[Op]) -> None:
             back = block.insert_after(op, convert(y, _NARROW, op)).result
             for user, i in outside:
                 user.set_operand(i, back)
+    for op in ops:
+        if op.kind == "convert" and not op.result.uses:
+            op.erase()
 
 
 @dataclass(frozen=True)
