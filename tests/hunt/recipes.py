@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache, lru_cache
 
+import numpy as np
 from hunt.draft import Draft, Unfit, Value, schema, type_text
 from onnx import defs
 
@@ -23,6 +24,8 @@ SOURCES = ("Constant", "MelWeightMatrix")
 ELSEWHERE = (("com.microsoft", "LayerNormalization"), ("com.microsoft", "SimplifiedLayerNormalization"))
 #: operators whose result has a shape, or whose choice is one, that must be known when the program is made
 STATIC = ("BlackmanWindow", "HammingWindow", "HannWindow", "NonZero", "Unique", "Range", "ConstantOfShape")
+#: of these, those that count numbers by what they are
+SIZED = ("NonZero", "Unique")
 Optional, Variadic = defs.OpSchema.FormalParameterOption.Optional, defs.OpSchema.FormalParameterOption.Variadic
 
 
@@ -62,6 +65,8 @@ def apply(d: Draft, x: Value, kind: Kind) -> Value:
         raise Unfit(f"{kind[1]} does not take this element type")
     if kind[1] in STATIC and not x.static:
         raise Unfit(f"{kind[1]} needs a value that is known")
+    if kind[1] in SIZED and x.kind == "node" and x.is_float and not (np.abs(x.array) > 1e-6).all():
+        raise Unfit(f"how many results {kind[1]} has depends on how what is nearly nothing was rounded")
     if kind[1].endswith("Window") and x.rank:
         raise Unfit(f"{kind[1]} needs one number")
     known = RECIPES.get(kind)
