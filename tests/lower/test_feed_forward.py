@@ -11,10 +11,14 @@ from hypothesis import strategies as st
 from support.one_op import Arg, Case, build, check, grouped, random_plan, with_plan
 
 from tests.simulator.planting import findings
+from tx8fast import isa
 from tx8fast.api import CompiledProgram
 from tx8fast.lower import NotLowerable, lower
+from tx8fast.lower.base import Slice
+from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.fused import Fused
 from tx8fast.machine import load_machine
+from tx8fast.tile.nest import loop_steps
 from tx8fast.tile.order import tile_order
 from tx8fast.tile.tiling import Plan, Tiling
 
@@ -24,7 +28,7 @@ LOOSE = {"bf16": 3e-2, "f16": 5e-3, "f32": 2e-5}
 def feed_forward(dtype: str, rows: tuple[int, ...], depth: int, hidden: int, cols: int, act: str, bias: tuple[bool, bool],
                  after: tuple[str, ...] = (), machine: str = "tx8", before: str = "") -> Case:  # fmt: skip
     """act: of the hidden values, or "swiglu" for two products; after: "add" (a residual), "self" (what came in),
-    "normed" (what the first products read) and norms; before: a norm."""
+    "normed" (what the first products read), norms, and "convert" to f32; before: a norm."""
     gated = act == "swiglu"
     small = {"lo": -0.3, "hi": 0.3}
     args = [Arg((*rows, depth), dtype, "blocked"), *[Arg((depth, hidden), dtype, "blocked", **small)] * (1 + gated),
@@ -45,6 +49,8 @@ def feed_forward(dtype: str, rows: tuple[int, ...], depth: int, hidden: int, col
         for kind in after:
             if kind in ("add", "self", "normed"):
                 y = op("add", y, {"self": x, "normed": z}[kind] if kind != "add" else next(more))
+            elif kind == "convert":
+                y = op("convert", y, dtype="f32")
             else:
                 y = op(kind, y, *[next(more) for _ in range(1 + (kind == "layernorm"))], axes=(-1,), eps=1e-5)
         return y
@@ -241,3 +247,33 @@ def test_what_normalises_gives_its_room_to_slices(slices, tiles) -> None:
         results.append(list(found.values())[0].tobytes())
         peaks.append(made.program.segments[0].spm_peak_bytes)
     assert results[0] == results[1] and peaks[1] < peaks[0]
+
+
+def touched(low: Fused, plan: Plan) -> list[frozenset[int]]:
+    """Return of every row of the first slice the scratch buffers that it reads or writes, each in a place of its own."""
+    zero, space, em = (0,) * len(plan.shard), 1 << 22, Emitter()
+    scratch = [space * (i + 1) for i in range(len(low.scratch_bytes(zero, plan.slices)))]
+    other = iter(range(space * (len(scratch) + 1), 1 << 40, space))
+    at = lambda n: [next(other) for _ in range(n)]  # noqa: E731
+    first = next(iter(loop_steps(Tiling(low, plan), zero, plan.shard)))
+    reads, writes, consts = at(len(low.reads)), at(len(low.writes)), at(len(low.const_bytes()))
+    low.emit(em, Slice(first.lo, first.hi, reads, writes, scratch, consts, 0, True, True, 0))
+    spans = np.concatenate([r.reshape(len(em.rows), -1, 2) for r in isa.spm_ranges(isa.rows(em.rows))], axis=1)
+    return [
+        frozenset(i for i, a in enumerate(scratch) if ((row[:, 0] < a + space) & (row[:, 1] > a)).any()) for row in spans
+    ]
+
+
+@pytest.mark.parametrize("before", ["layernorm", "rmsnorm"])
+@pytest.mark.parametrize("after", [("self",), ("self", "layernorm"), ("self", "convert"), ("add",), ("convert",), ()])
+@pytest.mark.parametrize("depth", [64, 320])
+def test_what_opens_is_over_when_other_scratch_is_used(before, after, depth) -> None:
+    """Buffers of what prepares rows may lie where those of slices are: then none of the latter is used before, as a residual's would be that
+    begins sums which ops behind it take."""
+    low = lowering(feed_forward("bf16", (40,), depth, 128, depth, "relu", (False, False), after, before=before))
+    plan = Plan(tuple([1] * len(low.sizes)), low.sizes, low.sizes, tuple(range(len(low.sizes))), 1, 0, 0, "")
+    used = touched(low, plan)
+    opening = [n for n, found in enumerate(used) if any(i < low.opening for i in found)]
+    others = [n for n, found in enumerate(used) if any(i >= low.opening for i in found)]
+    assert not low.opening or opening and max(opening) < min(others)
+    assert low.opening or after[:1] == ("self",)  # where nothing begins early, the room is shared
