@@ -260,7 +260,8 @@ def touched(low: Fused, plan: Plan) -> list[frozenset[int]]:
     low.emit(em, Slice(first.lo, first.hi, reads, writes, scratch, consts, 0, True, True, 0))
     spans = np.concatenate([r.reshape(len(em.rows), -1, 2) for r in isa.spm_ranges(isa.rows(em.rows))], axis=1)
     return [
-        frozenset(i for i, a in enumerate(scratch) if ((row[:, 0] < a + space) & (row[:, 1] > a)).any()) for row in spans
+        frozenset(i for i, a in enumerate(scratch) if ((row[:, 0] < a + space) & (row[:, 1] > a)).any())
+        for row in spans
     ]
 
 

@@ -43,7 +43,7 @@ def _layer_norm(n: Node) -> Result:
 
 def _skip_norm(simplified: bool):
     def run(n: Node) -> Result:
-        """Norm of input + skip (+ bias); the sum is the fourth output."""
+        """Norm of input + skip (+ bias); its mean and inverse deviation (f32), and the sum, are further outputs."""
         bias = n[3] if simplified else n[4]
         total = n.op("add", n[0], n[1])
         if bias is not None:
@@ -53,7 +53,13 @@ def _skip_norm(simplified: bool):
             y = n.op("rmsnorm", total, n[2], axes=(-1,), eps=eps)
         else:
             y = n.op("layernorm", total, n[2], n[3], axes=(-1,), eps=eps)
-        return [y, None, None, total][: max(len(n.outputs), 1)]
+        mean = inverse = None
+        if n.wants(1) or n.wants(2):
+            wide = n.in_f32(total)
+            mean = n.reduce(wide, "mean", (-1,))
+            centred = wide if simplified else n.op("sub", wide, mean)
+            inverse = n.op("rsqrt", n.op("add", n.reduce(n.op("square", centred), "mean", (-1,)), eps))
+        return [y, mean, inverse, total][: max(len(n.outputs), 1)]
 
     return run
 
