@@ -70,8 +70,8 @@ def nothing_in(node: NodeProto, values: Mapping[str, np.ndarray], operand: int |
     )
 
 
-def scores_above_f16(node: NodeProto, values: Mapping[str, np.ndarray]) -> bool:
-    """True for attention of which some score may be above what f16 holds; values: those that are known."""
+def scores_above(limit: float, node: NodeProto, values: Mapping[str, np.ndarray]) -> bool:
+    """True for attention of which some score may be above a limit; values: those that are known."""
     if not node.op_type.endswith("Attention"):
         return False
     attrs = {a.name: helper.get_attribute_value(a) for a in node.attribute}
@@ -91,7 +91,7 @@ def scores_above_f16(node: NodeProto, values: Mapping[str, np.ndarray]) -> bool:
     if q.ndim != 4 or k.ndim != 4 or q.shape[1] % k.shape[1]:
         return False
     scores = q @ np.repeat(k, q.shape[1] // k.shape[1], axis=1).swapaxes(2, 3)
-    return bool(np.abs(scores).max() * (attrs.get("scale", 0) or q.shape[-1] ** -0.5) > 65504)
+    return bool(np.abs(scores).max() * (attrs.get("scale", 0) or q.shape[-1] ** -0.5) > limit)
 
 
 def any_may_win(node: NodeProto, runs: Sequence[np.ndarray]) -> np.ndarray:

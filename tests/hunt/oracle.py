@@ -37,6 +37,8 @@ COORDINATES = frozenset("Resize GridSample RoiAlign AffineGrid".split())
 CENTRED = frozenset({"BatchNormalization", "DequantizeLinear"})
 #: in units of the format at 1: erf by Abramowitz and Stegun 7.1.26, whose own error is 1.5e-7, and as much by its roundings
 FORMULAS = {"Erf": 3.0, "Gelu": 3.0, "BiasGelu": 3.0}
+#: how far apart neighbouring scores of attention may be in a format: shares are off by half as much
+ROUNDED_SCORE = 0.5
 #: ops that take a root of a sum of powers: an operand whose power is below the smallest normal number may as well be nothing
 ROOTS = frozenset("ReduceL2 LpNormalization LpPool GlobalLpPool".split())
 #: ops that give something infinite or undefined next to a number that rounding may reach
@@ -117,9 +119,10 @@ class Oracle:
         """Return what each output may be. compute: the float format that replaces the model's own. Raises NoReference."""
         if compute in NARROW and any(n.op_type == "DynamicQuantizeLinear" for n in self.model.graph.node):
             raise NoReference("the reference takes a scale in f32 that is rounded here")
-        halves = [n for n in self.model.graph.node if n.input and (compute or self.codes.get(n.input[0])) == F16]
-        if any(nearly.scores_above_f16(n, self.values | self.stored) for n in halves):
-            raise NoReference("scores that the reference has in f32")
+        formats = {n.output[0]: compute or self.codes.get(n.input[0]) for n in self.model.graph.node if n.input}
+        narrow = [(n, EPS[f]) for n in self.model.graph.node if n.input and (f := formats[n.output[0]]) in NARROW]
+        if any(nearly.scores_above(ROUNDED_SCORE / unit, n, self.values | self.stored) for n, unit in narrow):
+            raise NoReference("scores whose roundings, which the reference does not make, decide the shares")
         least = SMALLEST.get(compute or 0, 0.0)
         if any(
             nearly.nothing_in(n, self.feeds | self.stored, DIVISORS.get(n.op_type), least)
