@@ -108,6 +108,25 @@ def constant_value(field: Field, key: str, values: np.ndarray, dtype: str) -> Va
     return Elements(p, np.where(own, exact.q, drawn.q))
 
 
+def bands(graph: Graph) -> frozenset[str]:
+    """Return the weight keys that masks are made of whose rows see a band of keys: the compiler has looked at their values, and
+    programs leave out what they hide."""
+    found, waiting = set[str](), [
+        op.inputs[1] for op in graph.instances if op.record.kind.rstrip("_") == "softmax" and op.record.attr("visible")
+    ]
+    seen = set[str]()
+    while waiting:
+        root = graph.roots.get(waiting.pop())
+        if root is None or root in seen:
+            continue
+        seen.add(root)
+        if root in graph.params:
+            found.add(graph.params[root])
+        elif root in graph.made:
+            waiting += graph.made[root].inputs
+    return frozenset(found)
+
+
 def stream_of(key: str, chip: int) -> str:
     """Return the name of the stream that a parameter's elements are drawn from; chip -1: on all."""
     return key if chip < 0 else f"{key} of chip {chip}"
