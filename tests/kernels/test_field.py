@@ -13,7 +13,10 @@ from tx8fast.errors import InternalError
 from tx8fast.proof.primes import primes_of
 
 P, Q, OMEGA = primes_of(7)
-STATES = np.array([0, twin.HIDDEN, twin.UNDEFINED, twin.MAXIMUM, twin.MINIMUM, twin.LOWEST, twin.HIGHEST, twin.FINITE, twin.GAP], np.uint32)
+STATES = np.array(
+    [0, twin.HIDDEN, twin.UNDEFINED, twin.MAXIMUM, twin.MINIMUM, twin.LOWEST, twin.HIGHEST, twin.FINITE, twin.GAP],
+    np.uint32,
+)
 
 
 def words(seed: int, shape: tuple[int, ...], plain: bool = False) -> tuple[np.ndarray, np.ndarray]:

@@ -111,20 +111,15 @@ def constant_value(field: Field, key: str, values: np.ndarray, dtype: str) -> Va
 def bands(graph: Graph) -> frozenset[str]:
     """Return the weight keys that masks are made of whose rows see a band of keys: the compiler has looked at their values, and
     programs leave out what they hide."""
-    found, waiting = set[str](), [
-        op.inputs[1] for op in graph.instances if op.record.kind.rstrip("_") == "softmax" and op.record.attr("visible")
-    ]
-    seen = set[str]()
+    softmaxes = [op for op in graph.instances if op.record.kind.rstrip("_") == "softmax" and op.record.attr("visible")]
+    waiting = [name for op in softmaxes for name in op.inputs[1:2]]
+    found: set[str] = set()
     while waiting:
-        root = graph.roots.get(waiting.pop())
-        if root is None or root in seen:
-            continue
-        seen.add(root)
-        if root in graph.params:
-            found.add(graph.params[root])
-        elif root in graph.made:
+        root = graph.roots.get(waiting.pop(), "")
+        if root in graph.made and root not in found:
             waiting += graph.made[root].inputs
-    return frozenset(found)
+        found.add(root)
+    return frozenset(graph.params[root] for root in found if root in graph.params)
 
 
 def stream_of(key: str, chip: int) -> str:

@@ -86,7 +86,9 @@ def mul_p(a, b, p):
     undefined, hidden = (a | b) & UNDEFINED != 0, (a | b) & HIDDEN != 0
     zero = (a & (RESIDUE | HIDDEN) == 0) | (b & (RESIDUE | HIDDEN) == 0)
     repeated = np.where(b == 1, a, np.where(a == 1, b, 0))
-    out = _put((_wide(a & RESIDUE) * _wide(b & RESIDUE)) % p | repeated & (MAXIMUM | MINIMUM), undefined, hidden & ~zero)
+    out = _put(
+        (_wide(a & RESIDUE) * _wide(b & RESIDUE)) % p | repeated & (MAXIMUM | MINIMUM), undefined, hidden & ~zero
+    )
     nothing = (_known(a) & (a & RESIDUE == 0)) | (_known(b) & (b & RESIDUE == 0))
     out = _states(out, (_finite(a, b), FINITE), (_finite(a, b) & nothing, 0))
     return _states(out, *((repeated == state, state) for state in (LOWEST, HIGHEST)))
@@ -171,7 +173,9 @@ def share_pq(a_p, a_q, key, p, q):
     new_p, new_q = hash_pq(a_p, key, p, q)
     special = ~_known(a_p)
     marked = (a_p & MAXIMUM != 0) & ~special
-    new_p = np.where(marked, a_p, np.where(special, _put(a_p, a_p & UNDEFINED != 0, special), new_p | np.uint32(MAXIMUM)))
+    new_p = np.where(
+        marked, a_p, np.where(special, _put(a_p, a_p & UNDEFINED != 0, special), new_p | np.uint32(MAXIMUM))
+    )
     return new_p, np.where(marked, a_q, np.where(special, np.uint32(0), new_q))
 
 
