@@ -17,6 +17,7 @@ from tx8fast import api
 from tx8fast.isa.base import class_of
 from tx8fast.machine.config import read_machine_text
 from tx8fast.program.model import Program
+from tx8fast.proof.prove import UNSEEN
 
 KEYS, WIDTH, BLOCK = 256, 32, 64
 OPSETS = '<ir_version: 8, opset_import: ["" : 20]>'
@@ -99,6 +100,23 @@ def test_models_with_a_short_window(tmp_path, family, dtype):
     program = api.compile(tmp_path / family, options).program
     report = api.prove(program, tmp_path / family, options, quick=True)
     assert report.complete, "\n".join(report.lines())
+
+
+@pytest.mark.parametrize("opt, row", [(1, KEYS), (2, 2 * WIDTH)])
+def test_rows_that_see_nothing_are_left_out_and_listed(tmp_path, monkeypatch, opt, row):
+    """Of shares, or of the mix and its conversion: no other rows."""
+    monkeypatch.setitem(SEEN, "padding", "a = GreaterOrEqual (j, h) b = LessOrEqual (j, i) seen = And (a, b)")
+    program, model = compiled(tmp_path, "padding", dtype="bf16", opt=opt)
+    report = api.prove(program, model, quick=True)
+    (left_out,) = report.outside.values()
+    assert report.proved and not report.complete
+    assert (left_out.why, left_out.elements) == (UNSEEN, KEYS * 5 // 8 * row)
+    if opt == 2:
+        codes = program.segments[-1].codes
+        spoilt = np.delete(codes[-1], rows_of(program, "exp_lp_v")[-1])
+        assert not api.prove(
+            _with(program, len(program.segments) - 1, len(codes) - 1, spoilt), model, quick=True
+        ).proved
 
 
 #: instructions that are left out, one at a time: what is summed before is not rescaled, a mask does not hide, a maximum does not run

@@ -141,10 +141,13 @@ def _softmax(scope: Scope, op: OpRecord, x: Elements, mask: Value | None, axis: 
 
 
 def _less_greatest(scope: Scope, z: Elements, axis: int | tuple[int, ...]) -> Elements:
-    """Return z less the maximum; what hides stays so, also where nothing else is."""
-    less = scope.field.sub(z, scope.field.reduce_max(z, axis, True))
-    hides = z.p & np.uint32(HIDDEN)
-    return Elements(np.where(hides, hides, less.p), less.q) if hides.any() else less
+    """Return z less the maximum; undefined in rows that see nothing, which give equal shares, or NaN, as what hides has it."""
+    greatest = scope.field.reduce_max(z, axis, True)
+    none = greatest.p & np.uint32(HIDDEN) != 0
+    if none.any():
+        scope.unseen = True
+        greatest = choose(none, scope.field.undefined(()), greatest)
+    return scope.field.sub(z, greatest)
 
 
 # --- running sums --------------------------------------------------------------------------------------------------
