@@ -288,9 +288,9 @@ def prove_ir(
         if key not in ir.weights:
             return None
         source = ir.weights.describe(key, None if chip < 0 else chip)
-        # what the importer worked out (masks, tables) is the model's own, too: the compiler may look at it
+        # what the importer worked out (masks, tables) is the model's own, too: the compiler may look at it, as it did at bands
         generated = source["kind"] == "array" or (source["kind"] == "derived" and not source["inputs"])
-        generated = generated or (key in looked_at and source["kind"] != "missing")
+        generated |= key in looked_at and source["kind"] != "missing"
         return np.asarray(ir.weights.view(key, None if chip < 0 else chip)) if generated else None
 
     def varies(key: str) -> bool:
