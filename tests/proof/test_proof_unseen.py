@@ -17,6 +17,10 @@ from tx8fast import api
 from tx8fast.isa.base import class_of
 from tx8fast.machine.config import read_machine_text
 from tx8fast.program.model import Program
+from tx8fast.proof.cells import HIDDEN, LOWEST, Elements
+from tx8fast.proof.evaluate import Evaluation, Sources
+from tx8fast.proof.field import Field
+from tx8fast.proof.graph import Graph
 from tx8fast.proof.prove import UNSEEN
 
 KEYS, WIDTH, BLOCK = 256, 32, 64
@@ -117,6 +121,18 @@ def test_rows_that_see_nothing_are_left_out_and_listed(tmp_path, monkeypatch, op
         assert not api.prove(
             _with(program, len(program.segments) - 1, len(codes) - 1, spoilt), model, quick=True
         ).proved
+
+
+def test_what_a_launch_stores_to_hide_with_may_be_infinite():
+    field = Field(1)
+    evaluation = Evaluation(Graph(), field, Sources(lambda *_: None))
+    mask, other = field.constant(LOWS[0], shape=(2,)), field.constant(0.0, shape=(2,))
+    assert (mask.p == LOWEST).all()
+    for keep in (evaluation._kept, evaluation._sealed):
+        made = keep("mask", mask)
+        assert isinstance(made, Elements) and (made.p == HIDDEN).all()
+    kept = evaluation._kept("mask", other)
+    assert isinstance(kept, Elements) and (kept.p == 0).all()
 
 
 #: instructions that are left out, one at a time: what is summed before is not rescaled, a mask does not hide, a maximum does not run

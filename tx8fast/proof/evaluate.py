@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tx8fast.graph_table import TensorSpec
-from tx8fast.proof.cells import ABSENT, SPECIAL, UNDEFINED, Elements, choose
+from tx8fast.proof.cells import ABSENT, SPECIAL, UNDEFINED, Elements, choose, rounded
 from tx8fast.proof.draw import Known, input_value, limits, param_value
 from tx8fast.proof.ends import End, holds
 from tx8fast.proof.expression import CONCRETE, Drawn, NotExpressed, Scope, Value, evaluate, moved
@@ -230,7 +230,8 @@ class Evaluation:
     def _kept(self, root: str, value: Value) -> Value:
         if isinstance(value, Elements) and (value.q is None or (value.q == ABSENT).any()):
             return self._sealed(root, value)
-        return value
+        # the graph's side does not round: a launch may have stored an infinite number
+        return rounded(value, "") if isinstance(value, Elements) else value
 
     def _sealed(self, root: str, value: Value) -> Value:
         """Return fresh elements also for those of which nothing is known: whatever a launch stores, it is some number."""
