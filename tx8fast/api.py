@@ -272,12 +272,15 @@ def prove_ir(
     program: Program, ir: IRProgram, options: CompileOptions, *, quick: bool = False, progress: Progress | None = None
 ) -> Report:
     """Prove that a program computes an imported graph, which is consumed (the passes run on it in place); see `prove`."""
+    from tx8fast.proof.draw import bands
     from tx8fast.proof.evaluate import Sources
+    from tx8fast.proof.graph import written_out
     from tx8fast.proof.held import compare_held
     from tx8fast.proof.prove import prove as prove_table
     from tx8fast.proof.runner import MachineRunner
 
     view = lower_graph(ir, options)
+    looked_at = bands(written_out(view.table))
 
     def known(key: str, chip: int) -> np.ndarray | None:
         if key in view.inline:
@@ -285,8 +288,9 @@ def prove_ir(
         if key not in ir.weights:
             return None
         source = ir.weights.describe(key, None if chip < 0 else chip)
-        # what the importer worked out (masks, tables) is the model's own, too: the compiler may look at it
+        # what the importer worked out (masks, tables) is the model's own, too: the compiler may look at it, as it did at bands
         generated = source["kind"] == "array" or (source["kind"] == "derived" and not source["inputs"])
+        generated |= key in looked_at and source["kind"] != "missing"
         return np.asarray(ir.weights.view(key, None if chip < 0 else chip)) if generated else None
 
     def varies(key: str) -> bool:

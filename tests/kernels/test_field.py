@@ -13,7 +13,10 @@ from tx8fast.errors import InternalError
 from tx8fast.proof.primes import primes_of
 
 P, Q, OMEGA = primes_of(7)
-STATES = np.array([0, twin.HIDDEN, twin.UNDEFINED, twin.MAXIMUM, twin.MINIMUM], np.uint32)
+STATES = np.array(
+    [0, twin.HIDDEN, twin.UNDEFINED, twin.MAXIMUM, twin.MINIMUM, twin.LOWEST, twin.HIGHEST, twin.FINITE, twin.GAP],
+    np.uint32,
+)
 
 
 def words(seed: int, shape: tuple[int, ...], plain: bool = False) -> tuple[np.ndarray, np.ndarray]:
@@ -22,7 +25,7 @@ def words(seed: int, shape: tuple[int, ...], plain: bool = False) -> tuple[np.nd
     p = rng.choice([0, 1, P - 1, P // 2, P // 2 + 1, *rng.integers(0, P, 5)], shape).astype(np.uint32)
     q = rng.choice([0, 1, Q - 1, *rng.integers(0, Q, 5), *([] if plain else [twin.ABSENT])], shape).astype(np.uint32)
     if not plain:
-        state = rng.choice(STATES, shape, p=(0.6, 0.1, 0.1, 0.1, 0.1))
+        state = rng.choice(STATES, shape, p=(0.2, *[0.1] * 8))
         p = np.where(state & (twin.HIDDEN | twin.UNDEFINED), state, p | state).astype(np.uint32)
     return p, q
 

@@ -16,6 +16,7 @@ from tx8fast.proof import forms
 
 P, Q = 8_269_043, 4_134_521
 FORMATS = ("bf16", "f16", "f32")
+SPECIAL = np.array([states.HIDDEN, states.UNDEFINED, states.LOWEST, states.FINITE, states.GAP], np.uint32)
 
 
 def memory(seed: int, cells: int) -> np.ndarray:
@@ -27,9 +28,7 @@ def memory(seed: int, cells: int) -> np.ndarray:
     plane[pairs] = 3 << 24 | plane[pairs] & states.RESIDUE
     plane[pairs + 1] = twin.CONTINUED << 24 | plane[pairs] & states.RESIDUE
     special = np.flatnonzero(rng.random(cells) < 0.1)
-    plane[special] = plane[special] & 0x0F000000 | rng.choice([states.HIDDEN, states.UNDEFINED], len(special)).astype(
-        np.uint32
-    )
+    plane[special] = plane[special] & 0x0F000000 | rng.choice(SPECIAL, len(special))
     return plane
 
 

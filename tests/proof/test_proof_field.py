@@ -9,7 +9,20 @@ import pytest
 from tx8fast._kernels import _facade_shadow as kernel
 from tx8fast.errors import SimulationError
 from tx8fast.proof import products
-from tx8fast.proof.cells import ABSENT, HIDDEN, MAXIMUM, UNDEFINED, Elements, choose, join
+from tx8fast.proof.cells import (
+    ABSENT,
+    FINITE,
+    GAP,
+    HIDDEN,
+    HIGHEST,
+    LOWEST,
+    MAXIMUM,
+    UNDEFINED,
+    Elements,
+    choose,
+    join,
+    rounded,
+)
 from tx8fast.proof.constants import as_float, simplest
 from tx8fast.proof.field import Field
 from tx8fast.proof.primes import is_prime, primes_of
@@ -61,11 +74,72 @@ def test_hidden_elements_are_exact_zeros(field):
     e = field.exp(field.sub(masked, top))
     assert (e.p[:, 3:] == 0).all() and (e.p[:, :3] != 0).all()
     assert (field.exp(hidden).p == 0).all() and (field.sub(z, hidden).p == UNDEFINED).all()
-    assert (field.mul(hidden, field.numbers(np.array([0, 1]))).p == [0, HIDDEN]).all()
+    assert (field.mul(hidden, field.numbers(np.array([0, 1]))).values() == [0, HIDDEN]).all()
     assert same(field.maximum(z, hidden.broadcast_to((4, 5))), z)
     # one element that is seen is itself, whatever lies beside it
     alone = choose(np.arange(5) == 2, z, Elements(np.full((4, 5), HIDDEN, np.uint32), z.q))
     assert same(field.reduce_max(alone, 1), z.at((slice(None), 2)))
+
+
+@pytest.mark.parametrize("product", ["engine", "field"])
+def test_a_first_slice_of_which_nothing_is_seen_is_forgotten(field, product):
+    """Where the second slice shows something, and else all is unknown; nothing but the rescaling forgets."""
+    z, v = field.random("z", (6, 4)), field.random("v", (8, 3))
+    low = field.constant(-3e38, shape=(6, 4))
+    first = field.add(low, field.random("hidden", (6, 4)))
+    seen = np.arange(6)[:, None] < 5
+    second = choose(seen, z, field.add(low, z))
+
+    def mixed(e: Elements, values: Elements) -> Elements:
+        if product == "field":
+            return field.matmul(e, values)
+        return products.multiply(field, *(products.operand(x, field.p, field.q) for x in (e, values)))
+
+    one, two = field.reduce_max(first, 1, True), field.reduce_max(second, 1, True)
+    top = field.maximum(one, two)
+    assert (one.p == LOWEST).all() and same(top.at(slice(5)), two.at(slice(5))) and (top.p[5] == LOWEST).all()
+    e1, e2 = field.exp(field.add(first, field.neg(one))), field.exp(field.add(second, field.neg(top)))
+    old = mixed(e1, v.at(slice(0, 4)))
+    assert (e1.p == FINITE).all() and (old.p == FINITE).all() and (field.sum(e1, 1).p == FINITE).all()
+    new, rescale = mixed(e2, v.at(slice(4, 8))), field.exp(field.sub(one, top))
+    assert (rescale.p == [[0]] * 5 + [[FINITE]]).all()
+    made = field.add(field.mul(old, rescale), new)
+    assert same(made.at(slice(5)), new.at(slice(5))) and (made.p[5] == FINITE).all()
+    assert (field.add(old, new).p & UNDEFINED).all() and (field.inv(made).p[5] == UNDEFINED).all()
+
+
+def test_what_is_finite_and_else_unknown_is_no_value(field):
+    x, zero = field.random("x", (1,)), field.numbers(np.zeros(1, int))
+    low, infinite = field.constant(-3.4e38, shape=(1,)), field.constant(float("-inf"), shape=(1,))
+    gap = field.sub(low, low)
+    finite = field.exp(gap)
+    assert (low.p == LOWEST, infinite.p == HIDDEN, gap.p == GAP, finite.p == FINITE) == (True,) * 4
+    assert field.neg(low).p == HIGHEST and field.neg(field.neg(low)).p == LOWEST and field.neg(infinite).p == UNDEFINED
+    for made in (
+        field.add(finite, x),
+        field.sub(x, finite),
+        field.mul(finite, x),
+        field.mul(finite, finite),
+        field.neg(finite),
+    ):
+        assert made.p == FINITE
+    assert field.mul(finite, zero).p == 0 and field.mul(gap, zero).p == UNDEFINED
+    # neither an infinite number less itself, nor what may overflow, nor a function of what is unknown
+    for made in (field.sub(infinite, infinite), field.sub(low, infinite), field.sub(infinite, low), field.sub(x, low), field.exp(finite),
+                 field.add(gap, x), field.inv(finite), field.atom("tanh", finite), field.maximum(finite, x), field.seal(finite),
+                 field.exp(field.neg(low)), field.mul(finite, low), field.add(finite, low), field.exp(field.add(gap, gap))):  # fmt: skip
+        assert made.p == UNDEFINED
+    assert field.add(low, low).p == HIDDEN and field.mul(low, x).p == HIDDEN and field.add(low, x).p == LOWEST
+    assert field.maximum(infinite, low).p == field.maximum(low, infinite).p == LOWEST
+    assert field.maximum(infinite, infinite).p == HIDDEN and field.seal(low).p == HIDDEN
+    assert field.reduce_max(join([infinite, low], 0), 0).p == LOWEST and rounded(low, "f32").p == LOWEST
+    assert rounded(low, "f16").p == rounded(low, "bf16").p == HIDDEN
+
+
+def test_lowest_numbers_of_formats(field):
+    for fmt, least in (("f32", -3.4028234663852886e38), ("bf16", -3.3895313892515355e38), ("f16", -65504.0)):
+        assert field.constant(least, fmt).p == LOWEST and field.constant(1.01 * least, fmt).p == HIDDEN
+    assert field.constant(-65504.0).p < field.p
 
 
 def test_maxima_count_every_operand(field):

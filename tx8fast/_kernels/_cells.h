@@ -23,6 +23,7 @@
 
 #define UNDEFINED_ 0x80000000u
 #define HIDDEN_ 0x40000000u
+#define FINITE_ 0x90000000u
 #define RESIDUE_ 0x00FFFFFFu
 #define KIND_ 0x0F000000u
 #define KEPT_ 0xF0FFFFFFu
@@ -175,7 +176,8 @@ CLONES static int64_t thin_differs(const double *a, const double *u, const doubl
 }
 
 /* words of a run of results: sums and, if there are any, partial sums, elements of `width` cells and of kind `want`; a hidden
- * partial sum hides the result. One loop for each width, since only steps that the compiler knows become vectors */
+ * partial sum hides the result, one that is finite and else unknown makes it so, too. One loop for each width, since only steps
+ * that the compiler knows become vectors */
 #define SUMS_WORDS(NAME, WIDTH)                                                                                            \
     CLONES static void NAME(const double *t, const uint32_t *add, uint32_t want, uint32_t *out, ptrdiff_t n, double m) {   \
         double inverse = 1 / m;                                                                                            \
@@ -186,8 +188,9 @@ CLONES static int64_t thin_differs(const double *a, const double *u, const doubl
             double x = t[i] + (double)(int32_t)(w & RESIDUE_), y = x - ((x * inverse + MAGIC_) - MAGIC_) * m;              \
             int32_t z = (int32_t)y;                                                                                        \
             uint32_t r = (uint32_t)(z < 0 ? z + (int32_t)m : z);                                                           \
+            uint32_t finite = ((w & ~RESIDUE_) == (want | FINITE_)) & whole;                                               \
             r = (w & HIDDEN_) ? HIDDEN_ : r;                                                                               \
-            out[i] = good ? r : UNDEFINED_;                                                                                \
+            out[i] = good ? r : finite ? FINITE_ : UNDEFINED_;                                                             \
         }                                                                                                                  \
     }
 

@@ -83,7 +83,7 @@ def _tables(omega: int, modulus: int) -> tuple[Words, Words]:
 
 
 def exponential(p_words: Words, q_words: Words, modulus: int, omega: int) -> Words:
-    """Return omega to the words modulo q (below 2^24); hidden gives 0, an absent word UNDEFINED."""
+    """Return omega to the words modulo q (below 2^24); hidden gives 0, a gap FINITE, an absent word UNDEFINED."""
     require("field", p_words.shape == q_words.shape, "the two sides differ in shape")
     out = np.empty(p_words.shape, np.uint32)
     _field.exponential(_flat(p_words), _flat(q_words), out.reshape(-1), modulus, *_tables(omega, modulus))

@@ -12,6 +12,10 @@ cdef extern from *:
     #define CELL_HIDDEN 0x40000000u
     #define CELL_MAXIMUM 0x20000000u
     #define CELL_MINIMUM 0x10000000u
+    #define CELL_LOWEST (CELL_HIDDEN | CELL_MAXIMUM)
+    #define CELL_HIGHEST (CELL_UNDEFINED | CELL_MAXIMUM)
+    #define CELL_FINITE (CELL_UNDEFINED | CELL_MINIMUM)
+    #define CELL_GAP (CELL_UNDEFINED | CELL_MAXIMUM | CELL_MINIMUM)
     #define CELL_ABSENT 0xFFFFFFFFu
     static inline uint64_t mix64(uint64_t x) {
         x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
@@ -44,6 +48,10 @@ cdef extern from *:
     uint32_t HIDDEN "CELL_HIDDEN"
     uint32_t MAXIMUM "CELL_MAXIMUM"
     uint32_t MINIMUM "CELL_MINIMUM"
+    uint32_t LOWEST "CELL_LOWEST"
+    uint32_t HIGHEST "CELL_HIGHEST"
+    uint32_t FINITE "CELL_FINITE"
+    uint32_t GAP "CELL_GAP"
     uint32_t ABSENT "CELL_ABSENT"
     uint64_t mix64(uint64_t x) noexcept nogil
     uint64_t mix_at(uint64_t key, uint64_t x) noexcept nogil

@@ -7,8 +7,8 @@
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
 from tx8fast._kernels._residues cimport (
-    ABSENT, HIDDEN, MAXIMUM, MINIMUM, RESIDUE, UNDEFINED, add_mod, mix_at, modulus_of, modulus_t, mul_mod, of_high, of_low,
-    sub_mod,
+    ABSENT, FINITE, GAP, HIDDEN, HIGHEST, LOWEST, MAXIMUM, MINIMUM, RESIDUE, UNDEFINED, add_mod, mix_at, modulus_of, modulus_t,
+    mul_mod, of_high, of_low, sub_mod,
 )
 
 cdef extern from "_cells.h":
@@ -20,25 +20,61 @@ cdef extern from "_cells.h":
 ctypedef const uint32_t* Words
 
 
+cdef inline uint32_t sum_of(uint32_t x, uint32_t y) noexcept nogil:
+    """Return the state of x + y, of which one has no residue."""
+    cdef uint32_t special = (x | y) & (HIDDEN | UNDEFINED)
+    if special == HIDDEN:  # two numbers that hide may add up to an infinite one
+        return HIDDEN if x & y & HIDDEN else LOWEST & (x if x & HIDDEN else y)
+    if special == UNDEFINED:
+        if (x == FINITE or not x & UNDEFINED) and (y == FINITE or not y & UNDEFINED):
+            return FINITE
+    elif (x == LOWEST and y == HIGHEST) or (x == HIGHEST and y == LOWEST):
+        return GAP
+    return UNDEFINED
+
+
+cdef inline uint32_t negative(uint32_t x) noexcept nogil:
+    """Return the state of -x, which has no residue."""
+    if x == LOWEST:
+        return HIGHEST
+    return LOWEST if x == HIGHEST else FINITE if x == FINITE else UNDEFINED
+
+
 cdef void add_row(Words a, Words b, Py_ssize_t one, uint32_t* out, Py_ssize_t n, uint32_t m) noexcept nogil:
     cdef Py_ssize_t i
-    cdef uint32_t x, y, s
+    cdef uint32_t x, y, states = 0
     for i in range(n):
         x, y = a[i], b[i * one]
-        s = add_mod(x & RESIDUE, y & RESIDUE, m)
-        s = HIDDEN if (x | y) & HIDDEN else s
-        out[i] = UNDEFINED if (x | y) & UNDEFINED else s
+        states |= x | y
+        out[i] = add_mod(x & RESIDUE, y & RESIDUE, m)
+    if states & (HIDDEN | UNDEFINED):
+        for i in range(n):
+            x, y = a[i], b[i * one]
+            if (x | y) & (HIDDEN | UNDEFINED):
+                out[i] = sum_of(x, y)
 
 
 cdef void sub_row(Words a, Words b, Py_ssize_t one, uint32_t* out, Py_ssize_t n, uint32_t m) noexcept nogil:
     cdef Py_ssize_t i
-    cdef uint32_t x, y, s
+    cdef uint32_t x, y, states = 0
     for i in range(n):
         x, y = a[i], b[i * one]
-        s = sub_mod(x & RESIDUE, y & RESIDUE, m)
-        s = UNDEFINED if y & HIDDEN else s
-        s = HIDDEN if x & HIDDEN else s
-        out[i] = UNDEFINED if (x | y) & UNDEFINED else s
+        states |= x | y
+        out[i] = sub_mod(x & RESIDUE, y & RESIDUE, m)
+    if states & (HIDDEN | UNDEFINED):
+        for i in range(n):
+            x, y = a[i], b[i * one]
+            if (x | y) & (HIDDEN | UNDEFINED):
+                out[i] = sum_of(x, negative(y) if y & (HIDDEN | UNDEFINED) else y)
+
+
+cdef inline uint32_t product_of(uint32_t x, uint32_t y) noexcept nogil:
+    """Return x y, of which one is undefined and none is hidden: what is finite is nothing times zero."""
+    if x == HIGHEST and y == 1 or y == HIGHEST and x == 1:
+        return HIGHEST
+    if (x != FINITE and x & UNDEFINED) or (y != FINITE and y & UNDEFINED):
+        return UNDEFINED
+    return FINITE if x & (RESIDUE | UNDEFINED) and y & (RESIDUE | UNDEFINED) else 0
 
 
 cdef void mul_row(Words a, Words b, Py_ssize_t one, uint32_t* out, Py_ssize_t n, modulus_t r) noexcept nogil:
@@ -55,7 +91,9 @@ cdef void mul_row(Words a, Words b, Py_ssize_t one, uint32_t* out, Py_ssize_t n,
         special = (x | y) & (HIDDEN | UNDEFINED)
         if special:
             if special & UNDEFINED:
-                s = UNDEFINED
+                s = product_of(x, y) if special == UNDEFINED else UNDEFINED
+            elif x == LOWEST and y == 1 or y == LOWEST and x == 1:
+                s = LOWEST
             elif x & (RESIDUE | HIDDEN) and y & (RESIDUE | HIDDEN):
                 s = HIDDEN
             else:
@@ -135,7 +173,7 @@ def negate(const uint32_t[::1] a, uint32_t[::1] out, uint32_t modulus, bint word
             if words_q:
                 out[i] = ABSENT if x == ABSENT else sub_mod(0, x, modulus)
             elif x & (UNDEFINED | HIDDEN):
-                out[i] = UNDEFINED
+                out[i] = negative(x)
             else:
                 y = x & RESIDUE
                 out[i] = (modulus - y if y else 0) | (x & MAXIMUM) >> 1 | (x & MINIMUM) << 1
@@ -193,7 +231,7 @@ def exponential(
     const uint32_t[::1] p_words, const uint32_t[::1] q_words, uint32_t[::1] out, uint32_t modulus,
     const uint32_t[::1] low, const uint32_t[::1] high
 ):
-    """out = low[x & 4095] * high[x >> 12] for the words x modulo q; hidden gives 0, an absent word UNDEFINED."""
+    """out = low[x & 4095] * high[x >> 12] for the words x modulo q; hidden gives 0, a gap FINITE, an absent word UNDEFINED."""
     cdef Py_ssize_t i
     cdef uint32_t x
     cdef modulus_t r = modulus_of(modulus)
@@ -201,7 +239,7 @@ def exponential(
         for i in range(p_words.shape[0]):
             x = q_words[i]
             if p_words[i] & UNDEFINED:
-                out[i] = UNDEFINED
+                out[i] = FINITE if p_words[i] == GAP else UNDEFINED
             elif p_words[i] & HIDDEN:
                 out[i] = 0
             elif x == ABSENT:

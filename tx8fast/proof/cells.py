@@ -6,6 +6,11 @@ The word modulo p holds the residue in its low 24 bits and the state in its high
 ABSENT. An element is a plain residue, or UNDEFINED (nothing is known; a failure in a result), or HIDDEN (so far below
 everything that its exponential is exactly zero), or a residue with the mark MAXIMUM (or MINIMUM): a sum of hashes of
 the elements whose maximum (minimum) it is, to which a further operand adds its hash.
+
+A row of attention that has seen nothing yet computes with what hides itself. What is said of that: LOWEST is hidden and a
+finite number, HIGHEST the negative of one, GAP the difference of two, FINITE what comes of a gap's exponential: a finite
+number, else unknown, which nothing but a product with zero makes known. All but the first are UNDEFINED, too, so that
+whoever does not know them takes them for that.
 """
 
 from __future__ import annotations
@@ -21,6 +26,10 @@ UNDEFINED = 1 << 31
 HIDDEN = 1 << 30
 MAXIMUM = 1 << 29
 MINIMUM = 1 << 28
+LOWEST = HIDDEN | MAXIMUM
+HIGHEST = UNDEFINED | MAXIMUM
+FINITE = UNDEFINED | MINIMUM
+GAP = UNDEFINED | MAXIMUM | MINIMUM
 #: states without a residue
 SPECIAL = UNDEFINED | HIDDEN
 MARKS = MAXIMUM | MINIMUM
@@ -81,6 +90,24 @@ def choose(condition: np.ndarray, a: Elements, b: Elements) -> Elements:
         return Elements(p, None)
     absent = np.uint32(ABSENT)
     return Elements(p, np.where(condition, absent if a.q is None else a.q, absent if b.q is None else b.q))
+
+
+def faults(p: Cells) -> np.ndarray:
+    """Return of words modulo p 0 for a residue, 1 for what is finite, 2 for the others: a sum has the largest fault of its terms."""
+    return np.where(p & np.uint32(SPECIAL) == 0, 0, np.where(p == FINITE, 1, 2)).astype(np.int8)
+
+
+def faulty(p: Cells, fault: np.ndarray) -> Cells:
+    """Return residues, but for those of faulty elements."""
+    return np.where(fault == 0, p, np.where(fault == 1, np.uint32(FINITE), np.uint32(UNDEFINED)))
+
+
+def rounded(a: Elements, fmt: str) -> Elements:
+    """Return elements that may come of longer significands or, in f16, of sums with scores as they are stored in a format: what hides
+    may be an infinite number then."""
+    if fmt == "f32" or not (a.p & np.uint32(HIDDEN)).any():
+        return a
+    return Elements(np.where(a.p & np.uint32(HIDDEN), np.uint32(HIDDEN), a.p), a.q)
 
 
 def truths(a: Elements) -> tuple[np.ndarray, np.ndarray]:

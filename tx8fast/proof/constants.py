@@ -25,6 +25,8 @@ HIDING_F16 = -3e4
 SIGNIFICAND = {"f32": 24, "bf16": 8, "f16": 11, "tf32": 11}
 #: smallest exponent of a normal number's leading bit
 LEAST = {"f32": -126, "bf16": -126, "f16": -14, "tf32": -126}
+#: largest number
+LARGEST = {fmt: (2 - 2.0 ** (1 - bits)) * (2.0**15 if fmt == "f16" else 2.0**127) for fmt, bits in SIGNIFICAND.items()}
 #: integers of at most this size are themselves
 EXACT = 1 << 24
 #: a graph's constant is taken as a fraction if a denominator up to this gives its float64 value
@@ -34,6 +36,11 @@ DENOMINATOR = 1 << 14
 def hides(value: float, fmt: str) -> bool:
     """Say whether a constant in a format lies so far below everything that what it is added to is hidden."""
     return value <= (HIDING_F16 if fmt == "f16" else HIDING)
+
+
+def lowest(value: float, fmt: str) -> bool:
+    """Say whether a constant that hides is a finite number of a format: less another such number, it is no NaN."""
+    return hides(value, fmt) and value >= -LARGEST[fmt]
 
 
 def round_to(value: float, fmt: str) -> Fraction:

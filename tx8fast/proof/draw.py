@@ -108,6 +108,20 @@ def constant_value(field: Field, key: str, values: np.ndarray, dtype: str) -> Va
     return Elements(p, np.where(own, exact.q, drawn.q))
 
 
+def bands(graph: Graph) -> frozenset[str]:
+    """Return the weight keys that masks are made of whose rows see a band of keys: the compiler has looked at their values, and
+    programs leave out what they hide."""
+    softmaxes = [op for op in graph.instances if op.record.kind.rstrip("_") == "softmax" and op.record.attr("visible")]
+    waiting = [name for op in softmaxes for name in op.inputs[1:2]]
+    found: set[str] = set()
+    while waiting:
+        root = graph.roots.get(waiting.pop(), "")
+        if root in graph.made and root not in found:
+            waiting += graph.made[root].inputs
+        found.add(root)
+    return frozenset(graph.params[root] for root in found if root in graph.params)
+
+
 def stream_of(key: str, chip: int) -> str:
     """Return the name of the stream that a parameter's elements are drawn from; chip -1: on all."""
     return key if chip < 0 else f"{key} of chip {chip}"

@@ -11,12 +11,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from tx8fast.graph_table import TensorSpec
-from tx8fast.proof.cells import ABSENT, SPECIAL, Elements
+from tx8fast.proof.cells import ABSENT, SPECIAL, UNDEFINED, Elements, choose, rounded
 from tx8fast.proof.draw import Known, input_value, limits, param_value
 from tx8fast.proof.ends import End, holds
 from tx8fast.proof.expression import CONCRETE, Drawn, NotExpressed, Scope, Value, evaluate, moved
@@ -222,17 +223,22 @@ class Evaluation:
         for root, values in made.items():
             if not fixed and self.plain({root: values}):
                 continue  # drawn when it is read
-            self.stored[root] = _each(values, self._kept if fixed else self._sealed)
+            self.stored[root] = _each(values, partial(self._kept if fixed else self._sealed, root))
             if fixed or isinstance(values[0], np.ndarray):
                 self.exact.add(root)
 
-    def _kept(self, value: Value) -> Value:
+    def _kept(self, root: str, value: Value) -> Value:
         if isinstance(value, Elements) and (value.q is None or (value.q == ABSENT).any()):
-            return self._sealed(value)
-        return value
+            return self._sealed(root, value)
+        # the graph's side does not round: a launch may have stored an infinite number
+        return rounded(value, "") if isinstance(value, Elements) else value
 
-    def _sealed(self, value: Value) -> Value:
-        return self.field.seal(value) if isinstance(value, Elements) else value
+    def _sealed(self, root: str, value: Value) -> Value:
+        """Return fresh elements also for those of which nothing is known: whatever a launch stores, it is some number."""
+        if not isinstance(value, Elements):
+            return value
+        sealed, unknown = self.field.seal(value), value.p & np.uint32(UNDEFINED) != 0
+        return choose(unknown, self.field.random(f"unknown {root}", value.shape), sealed) if unknown.any() else sealed
 
     def plain(self, made: dict[str, PerChip]) -> bool:
         """Say whether results are nothing but numbers: those of an equal launch may then be drawn afresh."""

@@ -74,9 +74,11 @@ class NotExpressed(Tx8Error):
 
 @dataclass
 class Scope:
-    """What the expressions of one launch share: the field, the denominators of its divisions, and its comparisons of numbers."""
+    """What the expressions of one launch share: the field, the denominators of its divisions, and its comparisons of numbers.
+    unseen: some row of a softmax sees nothing; what it gives is undefined."""
 
     field: Field
+    unseen: bool = False
     denominators: list[Elements] = dataclasses.field(default_factory=list)
     comparisons: Comparisons = dataclasses.field(default_factory=Comparisons)
 

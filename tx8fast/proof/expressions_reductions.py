@@ -13,7 +13,7 @@ import math
 import numpy as np
 
 from tx8fast.graph_table import OpRecord
-from tx8fast.proof.cells import Elements, choose, join
+from tx8fast.proof.cells import HIDDEN, Elements, choose, join
 from tx8fast.proof.expression import (
     NotExpressed,
     Operands,
@@ -50,7 +50,7 @@ def reduce(scope: Scope, op: OpRecord, operands: Operands) -> list[Value]:
         return [_product(scope, x, axes, op.results[0].shape)]
     if kind == "logsumexp":
         most = f.reduce_max(x, axes, True)
-        total = f.sum(f.exp(f.sub(x, most)), axes, True)
+        total = f.sum(f.exp(_less_greatest(scope, x, axes)), axes, True)
         return [f.add(f.atom("ln", total), most).reshape(*op.results[0].shape)]
     inner = {"l1": lambda a: magnitude(f, a), "l2": f.square, "sumsq": f.square}.get(kind, lambda a: a)(x)
     if kind == "mean":
@@ -132,12 +132,22 @@ def _softmax(scope: Scope, op: OpRecord, x: Elements, mask: Value | None, axis: 
         z = choose(np.broadcast_to(mask, z.shape), z, hidden(z.shape))
     elif mask is not None:
         z = f.add(z, elements(scope, mask))
-    z = f.sub(z, f.reduce_max(z, axis, True))
+    z = _less_greatest(scope, z, axis)
     e = f.exp(z)
     total = f.sum(e, axis, True)
     if op.attr("log"):
         return f.sub(z, f.atom("ln", total))
     return f.mul(e, scope.inverse(total))
+
+
+def _less_greatest(scope: Scope, z: Elements, axis: int | tuple[int, ...]) -> Elements:
+    """Return z less the maximum; undefined in rows that see nothing, which give equal shares, or NaN, as what hides has it."""
+    greatest = scope.field.reduce_max(z, axis, True)
+    none = greatest.p & np.uint32(HIDDEN) != 0
+    if none.any():
+        scope.unseen = True
+        greatest = choose(none, scope.field.undefined(()), greatest)
+    return scope.field.sub(z, greatest)
 
 
 # --- running sums --------------------------------------------------------------------------------------------------

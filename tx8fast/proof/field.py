@@ -19,8 +19,23 @@ from tx8fast._kernels import _facade_field as k
 from tx8fast._kernels._facade_field import RANK, Thin
 from tx8fast.errors import SimulationError
 from tx8fast.proof import products
-from tx8fast.proof.cells import ABSENT, HIDDEN, MARKS, MAXIMUM, RESIDUE, SPECIAL, UNDEFINED, Elements, choose
-from tx8fast.proof.constants import Constants, hides
+from tx8fast.proof.cells import (
+    ABSENT,
+    FINITE,
+    GAP,
+    HIDDEN,
+    LOWEST,
+    MARKS,
+    MAXIMUM,
+    RESIDUE,
+    SPECIAL,
+    UNDEFINED,
+    Elements,
+    choose,
+    faults,
+    faulty,
+)
+from tx8fast.proof.constants import Constants, hides, lowest
 from tx8fast.proof.primes import primes_of, word
 
 #: thin streams whose factors are kept, those used last
@@ -31,7 +46,8 @@ class Field:
     """Arithmetic of one seed. Operands broadcast as in numpy; results are new arrays.
 
     Special cases: undefined spreads; hidden + x and hidden - x are hidden, x - hidden is undefined, hidden * 0 is 0,
-    hidden * x hidden, exp(hidden) is exact zero; the inverse of zero is zero. `constants` takes the graph's constants (`constants.register`), before the first use.
+    hidden * x hidden, exp(hidden) is exact zero; the inverse of zero is zero. Of what hides and is a finite number: the difference
+    of two is a gap, and a gap's exponential finite, as are sums and products with it; times zero it is 0. `constants` takes the graph's constants (`constants.register`), before the first use.
     thin: streams whose elements are those of a matrix of rank RANK, with its (rows, columns); its factors are what is drawn.
     """
 
@@ -93,7 +109,7 @@ class Field:
     def constant_words(self, value: float, fmt: str) -> tuple[int, int]:
         """Return the words (p, q) of a constant."""
         if hides(value, fmt):
-            return HIDDEN, 0
+            return (LOWEST if lowest(value, fmt) else HIDDEN), 0
         return (UNDEFINED, 0) if not np.isfinite(value) else self.constants.pair(value, fmt)
 
     def numbers(self, values: np.ndarray, fmt: str = "f32") -> Elements:
@@ -161,6 +177,7 @@ class Field:
             if not absent.any():
                 return Elements(p, None)
         other = np.where(a.p & HIDDEN, np.uint32(0), self.atom("exp", a).p)
+        other = np.where(a.p == GAP, np.uint32(FINITE), other)
         return Elements(np.where(absent, other, p), None)
 
     def pow2(self, a: Elements) -> Elements:
@@ -191,6 +208,8 @@ class Field:
         p = np.where(
             states & UNDEFINED, np.uint32(UNDEFINED), np.where(states, np.uint32(HIDDEN), total.astype(np.uint32))
         )
+        if (states & UNDEFINED).any():
+            p = np.where(np.max(faults(a.p), axis, keepdims=keepdims, initial=0) == 1, np.uint32(FINITE), p)
         if a.q is None:
             return Elements(p, None)
         absent = np.any(a.q == ABSENT, axis=axis, keepdims=keepdims)
@@ -208,8 +227,8 @@ class Field:
     def matmul(self, a: Elements, b: Elements, sides: str = "pq") -> Elements:
         """Return the product (..., m, k) by (..., k, n); batch axes broadcast. `sides` "p" leaves the q side out.
 
-        The sum over no terms is zero; a special element makes its whole row or column undefined, but where there is one term
-        alone, which `mul` makes: a matrix of ones repeats what hides.
+        The sum over no terms is zero; a special element makes its whole row or column undefined, or finite and else unknown,
+        but where there is one term alone, which `mul` makes: a matrix of ones repeats what hides.
         """
         if a.shape[-1] != b.shape[-2]:
             raise SimulationError(
@@ -219,8 +238,8 @@ class Field:
             return self.mul(a, b) if sides == "pq" else self.mul(Elements(a.p, None), b)
         p = products.matmul(a.p, b.p, self.p)
         if (np.bitwise_or.reduce(a.p, None) | np.bitwise_or.reduce(b.p, None)) & np.uint32(SPECIAL):
-            bad = np.any(a.p & SPECIAL, -1)[..., None] | np.any(b.p & SPECIAL, -2)[..., None, :]
-            p = np.where(bad, np.uint32(UNDEFINED), p)
+            rows, columns = np.max(faults(a.p), -1, initial=0), np.max(faults(b.p), -2, initial=0)
+            p = faulty(p, np.maximum(rows[..., None], columns[..., None, :]))
         if a.q is None or b.q is None or sides == "p":
             return Elements(p, None)
         q = products.matmul(a.q, b.q, self.q)
@@ -235,13 +254,15 @@ class Field:
         """Return the maximum as a sum of hashes: each operand counts once, a maximum adds what it stands for.
 
         Commutative and associative, not idempotent: an operand that comes in twice counts twice. Beside a hidden one the
-        other operand stays what it is.
+        other operand stays what it is. Of two hidden ones one that is finite suffices.
         """
         out = self._two("join_p", "add_q", self._share(a), self._share(b))
         for one, other in ((a, b), (b, a)):
             hidden = one.p & HIDDEN != 0
             if hidden.any():
                 out = choose(hidden, other, out)
+        if (out.p & HIDDEN).any():
+            return Elements(np.where(out.p & HIDDEN, (a.p | b.p) & np.uint32(LOWEST), out.p), out.q)
         return out
 
     def minimum(self, a: Elements, b: Elements) -> Elements:
@@ -258,7 +279,10 @@ class Field:
         count = np.sum(there, axis=axis, keepdims=keepdims)
         total = self.sum(_only(there, shared), axis, keepdims)
         p = total.p | np.where(total.p & UNDEFINED, np.uint32(0), np.uint32(MAXIMUM))
-        out = Elements(np.where(count == 0, np.uint32(HIDDEN), p), total.q)
+        none = count == 0
+        if none.any():
+            p = np.where(none, np.bitwise_or.reduce(a.p, axis=axis, keepdims=keepdims) & np.uint32(LOWEST), p)
+        out = Elements(p, total.q)
         if (count != 1).all():
             return out
         single = self.sum(_only(there, a), axis, keepdims)

@@ -20,14 +20,14 @@ import numpy.typing as npt
 from tx8fast._kernels import _facade_field as words
 from tx8fast._kernels import _facade_shadow as k
 from tx8fast._kernels._facade_field import RANK, Thin
-from tx8fast.proof.cells import ABSENT, RESIDUE, SPECIAL, UNDEFINED, Elements
+from tx8fast.proof.cells import ABSENT, RESIDUE, Elements, faults, faulty
 
 #: elements of an operand or a result that are there as floats at a time, and the fewest rows that are multiplied at once
 PIECE, ROWS = 1 << 19, 128
 #: fewest rows, columns and terms of a product for which a look at its matrices pays
 LOOK = 8 * RANK
 Floats = npt.NDArray[np.float64]
-Mask = npt.NDArray[np.bool_]
+Mask = npt.NDArray[np.bool_] | npt.NDArray[np.int8]
 
 
 def terms(modulus: int) -> int:
@@ -167,7 +167,7 @@ def matmul(a: np.ndarray, b: np.ndarray, modulus: int) -> npt.NDArray[np.uint32]
 class Operand(NamedTuple):
     """An operand of the matrix engine: centred residues of any shape modulo p and (or None) modulo q.
 
-    `bad_p`, `bad_q`: where an element has no residue; None where all have one.
+    `bad_p`, `bad_q`: where an element has no residue (`faults`, and truth values); None where all have one.
     """
 
     p: Floats
@@ -224,7 +224,7 @@ class Operand(NamedTuple):
 
 def operand(value: Elements, p: int, q: int) -> Operand:
     """Return elements as an operand."""
-    bad = value.p & np.uint32(SPECIAL) != 0
+    bad = faults(value.p)
     left = centred(value.p & np.uint32(RESIDUE), p)
     bad_p = bad if bad.any() else None
     if value.q is None:
@@ -236,12 +236,12 @@ def operand(value: Elements, p: int, q: int) -> Operand:
 
 
 def _either(a: Mask | None, b: Mask | None) -> Mask | None:
-    """Return which results of a product touch a marked element."""
+    """Return the largest mark of the elements that results of a product touch."""
     if a is None and b is None:
         return None
-    rows: Any = np.zeros((1, 1), bool) if a is None else np.any(a, -1, keepdims=True)
-    columns: Any = np.zeros((1, 1), bool) if b is None else np.any(b, -2, keepdims=True)
-    return rows | columns
+    rows: Any = np.zeros((1, 1), bool) if a is None else np.max(a, -1, keepdims=True, initial=0)
+    columns: Any = np.zeros((1, 1), bool) if b is None else np.max(b, -2, keepdims=True, initial=0)
+    return np.maximum(rows, columns)
 
 
 def multiply(field, a: Operand, b: Operand) -> Elements:
@@ -249,7 +249,7 @@ def multiply(field, a: Operand, b: Operand) -> Elements:
     p = total(a.p, b.p, field.p)
     bad = _either(a.bad_p, b.bad_p)
     if bad is not None:
-        p = np.where(bad, np.uint32(UNDEFINED), p)
+        p = faulty(p, bad)
     if a.q is None or b.q is None:
         return Elements(p, None)
     q = total(a.q, b.q, field.q)
@@ -268,13 +268,13 @@ def weigh(field, a: Operand, b: Operand) -> Elements:
         return k.residues(out, modulus)
 
     def either(x: Mask | None, y: Mask | None) -> Mask | None:
-        found: list[Any] = [np.any(z, 1) for z in (x, y) if z is not None]
-        return None if not found else found[0] | found[-1]
+        found: list[Any] = [np.max(z, 1, initial=0) for z in (x, y) if z is not None]
+        return None if not found else np.maximum(found[0], found[-1])
 
     p = sums(a.p, b.p, field.p)
     bad = either(a.bad_p, b.bad_p)
     if bad is not None:
-        p = np.where(bad, np.uint32(UNDEFINED), p)
+        p = faulty(p, bad)
     if a.q is None or b.q is None:
         return Elements(p, None)
     q = sums(a.q, b.q, field.q)

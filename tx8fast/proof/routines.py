@@ -16,7 +16,7 @@ import numpy as np
 from tx8fast.errors import SimulationError
 from tx8fast.graph_table import OpRecord, TensorSpec
 from tx8fast.proof import forms
-from tx8fast.proof.cells import UNDEFINED, Elements, choose, join, truths
+from tx8fast.proof.cells import UNDEFINED, Elements, choose, join, rounded, truths
 from tx8fast.proof.expression import EXPRESSIONS, NotExpressed, Scope, Value, evaluate, moved
 from tx8fast.proof.families import load
 from tx8fast.proof.forms import FLOATS
@@ -86,7 +86,7 @@ class Operand:
     def put(self, value: Elements) -> None:
         """Store elements of this shape."""
         size = forms.bytes_of(self.dtype)
-        value = value.broadcast_to(self.where.shape)
+        value = rounded(value, self.dtype).broadcast_to(self.where.shape)
         flat = self.where.reshape(-1)
         if not flat.size:
             return

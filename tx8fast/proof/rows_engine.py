@@ -14,7 +14,7 @@ import numpy as np
 from tx8fast._kernels._facade_shadow import Form, finish, store
 from tx8fast.errors import SimulationError
 from tx8fast.proof import forms, products
-from tx8fast.proof.cells import ABSENT, Elements
+from tx8fast.proof.cells import ABSENT, Elements, rounded
 from tx8fast.proof.forms import FLOATS, name_of
 from tx8fast.proof.meaning import Row, Rows, meaning, together
 from tx8fast.proof.memory import cell_of
@@ -40,7 +40,7 @@ def _finish(
         raise SimulationError(f"matrix engine: activation {act} has no meaning in the proof")
     if act:
         acc = function("relu" if act == RELU else "leakyrelu")(tile.field, acc)
-    tile.store_blocked(row.spm[2], acc, name_of(out_fmt))
+    tile.store_blocked(row.spm[2], rounded(acc, name_of(out_fmt)), name_of(out_fmt))
 
 
 def _store_sums(tile: Tile, p: products.Floats, q: products.Floats | None, row: Row) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from tx8fast.errors import SimulationError
 from tx8fast.proof import forms
-from tx8fast.proof.cells import HIDDEN, RESIDUE, UNDEFINED, Elements, choose, truths
+from tx8fast.proof.cells import HIDDEN, RESIDUE, UNDEFINED, Elements, choose, rounded, truths
 from tx8fast.proof.constants import as_float
 from tx8fast.proof.field import Field
 from tx8fast.proof.forms import FLOATS, INTS
@@ -144,10 +144,14 @@ def _binary(name: str, form: str):
             y = tile.load(row.spm[1], count, row.fmt)
         if len(parts) == 1:
             _, _, sx, sy = parts[0]
-            tile.store(dst, FLOAT_OPS[name](tile, x.reshape(*sx), y.reshape(*sy)), row.fmt)
-            return
-        done = [FLOAT_OPS[name](tile, x.at(a).reshape(*sx), y.at(b).reshape(*sy)).reshape(-1) for a, b, sx, sy in parts]
-        tile.store(dst, Elements(np.concatenate([d.p for d in done]), _joined([d.q for d in done])), row.fmt)
+            made = FLOAT_OPS[name](tile, x.reshape(*sx), y.reshape(*sy))
+        else:
+            done = [
+                FLOAT_OPS[name](tile, x.at(a).reshape(*sx), y.at(b).reshape(*sy)).reshape(-1) for a, b, sx, sy in parts
+            ]
+            made = Elements(np.concatenate([d.p for d in done]), _joined([d.q for d in done]))
+        rounds = row.fmt == "f16" and name not in ("max", "min")
+        tile.store(dst, rounded(made, row.fmt) if rounds else made, row.fmt)
 
     return run
 
@@ -227,7 +231,7 @@ def _convert(src: str, dst: str):
                 f"converting {n} elements {src} to {dst}: source {row.spm[0]:#x} and destination {row.spm[1]:#x} overlap"
             )
         if src in FLOATS and dst in FLOATS:
-            tile.store(row.spm[1], tile.load(row.spm[0], n, src), dst)
+            tile.store(row.spm[1], rounded(tile.load(row.spm[0], n, src), dst), dst)
         elif src in FLOATS:
             tile.store_ints(row.spm[1], *truths(tile.load(row.spm[0], n, src)), dst)
         else:

@@ -2,7 +2,7 @@
 
 May import: numpy. Must not: share code with the kernel.
 
-Words modulo p: residue in 24 bits, states above (`UNDEFINED`, `HIDDEN`, `MAXIMUM`, `MINIMUM`); words modulo q: a residue
+Words modulo p: residue in 24 bits, states above (`UNDEFINED`, `HIDDEN`, `MAXIMUM`, `MINIMUM`, and what `proof.cells` makes of two of them); words modulo q: a residue
 or ABSENT. All arrays are uint32 and of one shape; results are new ones.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 UNDEFINED, HIDDEN, MAXIMUM, MINIMUM = 1 << 31, 1 << 30, 1 << 29, 1 << 28
+LOWEST, HIGHEST, FINITE, GAP = HIDDEN | MAXIMUM, UNDEFINED | MAXIMUM, UNDEFINED | MINIMUM, UNDEFINED | MAXIMUM | MINIMUM
 RESIDUE, ABSENT = (1 << 24) - 1, 0xFFFFFFFF
 _M1, _M2, _M3 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
@@ -24,6 +25,22 @@ def _put(p, undefined, hidden=None):
     if hidden is not None:
         out = np.where(hidden, np.uint32(HIDDEN), out)
     return np.where(undefined, np.uint32(UNDEFINED), out)
+
+
+def _states(out, *found):
+    """Return words with other states where something holds: pairs of truth values and a state."""
+    for where, state in found:
+        out = np.where(where, np.uint32(state), out)
+    return out
+
+
+def _known(a):
+    return a & (UNDEFINED | HIDDEN) == 0
+
+
+def _finite(a, b):
+    """Say where a sum or product is finite and else unknown: of a finite unknown one and another such or a residue."""
+    return ((a == FINITE) | (b == FINITE)) & ((a == FINITE) | _known(a)) & ((b == FINITE) | _known(b))
 
 
 def mix(words):
@@ -50,19 +67,31 @@ def counters(key, first, count, p, q):
 
 def add_p(a, b, p):
     undefined, hidden = (a | b) & UNDEFINED != 0, (a | b) & HIDDEN != 0
-    return _put((_wide(a & RESIDUE) + _wide(b & RESIDUE)) % p, undefined, hidden)
+    out = _put((_wide(a & RESIDUE) + _wide(b & RESIDUE)) % p, undefined, hidden)
+    lowest = ((a == LOWEST) & _known(b)) | ((b == LOWEST) & _known(a))
+    gap = ((a == LOWEST) & (b == HIGHEST)) | ((a == HIGHEST) & (b == LOWEST))
+    return _states(out, (lowest, LOWEST), (gap, GAP), (_finite(a, b), FINITE))
 
 
 def sub_p(a, b, p):
-    undefined = ((a | b) & UNDEFINED != 0) | ((b & HIDDEN != 0) & (a & HIDDEN == 0))
-    return _put((_wide(a & RESIDUE) - _wide(b & RESIDUE)) % p, undefined, a & HIDDEN != 0)
+    undefined = ((a | b) & UNDEFINED != 0) | (b & HIDDEN != 0)
+    out = _put((_wide(a & RESIDUE) - _wide(b & RESIDUE)) % p, undefined, a & HIDDEN != 0)
+    lowest = ((a == LOWEST) & _known(b)) | (_known(a) & (b == HIGHEST))
+    gap = ((a == LOWEST) & (b == LOWEST)) | ((a == HIGHEST) & (b == HIGHEST))
+    hidden = (a & (UNDEFINED | HIDDEN) == HIDDEN) & (b == HIGHEST)
+    return _states(out, (lowest, LOWEST), (gap, GAP), (_finite(a, b), FINITE), (hidden, HIDDEN))
 
 
 def mul_p(a, b, p):
     undefined, hidden = (a | b) & UNDEFINED != 0, (a | b) & HIDDEN != 0
     zero = (a & (RESIDUE | HIDDEN) == 0) | (b & (RESIDUE | HIDDEN) == 0)
-    marks = np.where(b == 1, a, np.where(a == 1, b, 0)) & (MAXIMUM | MINIMUM)
-    return _put((_wide(a & RESIDUE) * _wide(b & RESIDUE)) % p | marks, undefined, hidden & ~zero)
+    repeated = np.where(b == 1, a, np.where(a == 1, b, 0))
+    out = _put(
+        (_wide(a & RESIDUE) * _wide(b & RESIDUE)) % p | repeated & (MAXIMUM | MINIMUM), undefined, hidden & ~zero
+    )
+    nothing = (_known(a) & (a & RESIDUE == 0)) | (_known(b) & (b & RESIDUE == 0))
+    out = _states(out, (_finite(a, b), FINITE), (_finite(a, b) & nothing, 0))
+    return _states(out, *((repeated == state, state) for state in (LOWEST, HIGHEST)))
 
 
 def _q(f, a, b, q):
@@ -85,9 +114,8 @@ def mul_q(a, b, q):
 def neg_p(a, p):
     """Negate; the negative of a maximum is a minimum."""
     marks = (a & MAXIMUM) >> 1 | (a & MINIMUM) << 1
-    return _put((-_wide(a & RESIDUE)) % p, a & (UNDEFINED | HIDDEN) != 0) | np.where(a & UNDEFINED, 0, marks).astype(
-        np.uint32
-    )
+    out = _put((-_wide(a & RESIDUE)) % p, ~_known(a)) | np.where(_known(a), marks, 0).astype(np.uint32)
+    return _states(out, (a == LOWEST, HIGHEST), (a == HIGHEST, LOWEST), (a == FINITE, FINITE))
 
 
 def neg_q(a, q):
@@ -124,7 +152,7 @@ def exp_p(p_word, q_word, p, omega):
     for bit in range(24):
         out = np.where(exponent >> bit & 1, out * square % p, out)
         square = square * square % p
-    return _put(np.where(hidden, 0, out), undefined)
+    return _states(_put(np.where(hidden, 0, out), undefined), (p_word == GAP, FINITE))
 
 
 def hash_pq(a, key, p, q):
@@ -143,8 +171,11 @@ def share_pq(a_p, a_q, key, p, q):
     A hidden element stays hidden; results carry the mark.
     """
     new_p, new_q = hash_pq(a_p, key, p, q)
-    marked, special = a_p & MAXIMUM != 0, a_p & (UNDEFINED | HIDDEN) != 0
-    new_p = np.where(marked | special, a_p, new_p | np.uint32(MAXIMUM))
+    special = ~_known(a_p)
+    marked = (a_p & MAXIMUM != 0) & ~special
+    new_p = np.where(
+        marked, a_p, np.where(special, _put(a_p, a_p & UNDEFINED != 0, special), new_p | np.uint32(MAXIMUM))
+    )
     return new_p, np.where(marked, a_q, np.where(special, np.uint32(0), new_q))
 
 

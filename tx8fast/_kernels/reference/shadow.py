@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tx8fast._kernels.reference.field import ABSENT, HIDDEN, RESIDUE, UNDEFINED, both, mix
+from tx8fast._kernels.reference.field import ABSENT, FINITE, HIDDEN, RESIDUE, UNDEFINED, both, mix
 
 CONTINUED, BYTES = 5, 6
 ZERO = BYTES << 24
@@ -96,10 +96,12 @@ def drawn(form, width: int, kind: int, key: int, p: int, q: int, thin=None) -> t
 
 
 def finish(total, partial, modulus: int) -> np.ndarray:
-    """Return the words of integers `total` plus partial sums (words modulo p): a hidden one hides, an undefined one spoils."""
+    """Return the words of integers `total` plus partial sums (words modulo p): a hidden one hides, an undefined one spoils, one that is
+    finite and else unknown makes the sum so."""
     value = np.array([(int(t) + int(w & RESIDUE)) % modulus for t, w in zip(total, partial)], np.uint32)
     value = np.where(partial & HIDDEN != 0, np.uint32(HIDDEN), value)
-    return np.where(partial & UNDEFINED != 0, np.uint32(UNDEFINED), value)
+    value = np.where(partial & UNDEFINED != 0, np.uint32(UNDEFINED), value)
+    return np.where(partial == FINITE, np.uint32(FINITE), value)
 
 
 def finish_q(total, partial, modulus: int) -> np.ndarray:
