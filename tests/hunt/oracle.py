@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from hunt import nearly
 from hunt.draft import Value, output_codes
-from hunt.formats import EPS, F16, F32, FLOATS, I64, NARROW, SMALLEST, array_of, has_narrow, subgraphs, widen
+from hunt.formats import BF16, EPS, F16, F32, FLOATS, I64, NARROW, SMALLEST, array_of, has_narrow, subgraphs, widen
 from hunt.reference import Arrays, NoReference, Session, differs, with_all_values
 from hunt.steps import Steps, farthest, same
 from onnx import ModelProto, NodeProto, ValueInfoProto, helper
@@ -37,8 +37,8 @@ COORDINATES = frozenset("Resize GridSample RoiAlign AffineGrid".split())
 CENTRED = frozenset({"BatchNormalization", "DequantizeLinear"})
 #: in units of the format at 1: erf by Abramowitz and Stegun 7.1.26, whose own error is 1.5e-7, and as much by its roundings
 FORMULAS = {"Erf": 3.0, "Gelu": 3.0, "BiasGelu": 3.0}
-#: how far apart neighbouring scores of attention may be in a format: shares are off by half as much
-ROUNDED_SCORE = 0.5
+#: scores of attention above which the reference, which has them in f32, is none: f16 has no such numbers, and in bf16 neighbours are 4 apart
+SCORES = {F16: 65504.0, BF16: 512.0}
 #: ops that take a root of a sum of powers: an operand whose power is below the smallest normal number may as well be nothing
 ROOTS = frozenset("ReduceL2 LpNormalization LpPool GlobalLpPool".split())
 #: ops that give something infinite or undefined next to a number that rounding may reach
@@ -119,10 +119,11 @@ class Oracle:
         """Return what each output may be. compute: the float format that replaces the model's own. Raises NoReference."""
         if compute in NARROW and any(n.op_type == "DynamicQuantizeLinear" for n in self.model.graph.node):
             raise NoReference("the reference takes a scale in f32 that is rounded here")
-        formats = {n.output[0]: compute or self.codes.get(n.input[0]) for n in self.model.graph.node if n.input}
-        narrow = [(n, EPS[f]) for n in self.model.graph.node if n.input and (f := formats[n.output[0]]) in NARROW]
-        if any(nearly.scores_above(ROUNDED_SCORE / unit, n, self.values | self.stored) for n, unit in narrow):
-            raise NoReference("scores whose roundings, which the reference does not make, decide the shares")
+        given = [
+            (n, SCORES.get(compute or self.codes.get(n.input[0], 0), np.inf)) for n in self.model.graph.node if n.input
+        ]
+        if any(nearly.scores_above(limit, n, self.values | self.stored) for n, limit in given if limit < np.inf):
+            raise NoReference("scores that the reference has in f32")
         least = SMALLEST.get(compute or 0, 0.0)
         if any(
             nearly.nothing_in(n, self.feeds | self.stored, DIVISORS.get(n.op_type), least)

@@ -24,7 +24,7 @@ from tx8fast.numerics.formats import np_dtype
 from tx8fast.passes.base import CompilerPass, PassResult
 from tx8fast.passes.effects import is_parameter, written_states
 from tx8fast.passes.fold_constants import CONSTANT_PREFIX
-from tx8fast.passes.given_masks import hiding, in_range, lowest, may_leave_range
+from tx8fast.passes.given_masks import hiding, in_range, lowest, may_leave_range, whole
 from tx8fast.passes.lift_masks import deepened, mask_of
 from tx8fast.passes.lift_match import Constants
 from tx8fast.records import dataclass
@@ -106,6 +106,7 @@ class _Caster:
         self.masks: dict[tuple[Value, str], Value | None] = {}
         self.constancy: dict[Value, bool] = {}
         self.hiding = hiding(block)
+        self.given = {op.operands[i] for op, (masks, _) in self.hiding.items() for i in masks}
         self.bounds: dict[Value, Value] = {}
         self.head = block.first
         self.converts = 0
@@ -240,11 +241,13 @@ class _Caster:
             return self.constant_as(v, dtype)
         if op is not None and op.kind == "convert" and v.dtype in _WIDE and op.operands[0].dtype == dtype:
             return op.operands[0]  # widened before, no need to come back
+        if v in self.given and dtype == self.target and may_leave_range(v.dtype, dtype):
+            v = self.bounded(v, dtype)  # whoever reads it, so that it equals what it is compared with
         new = self.ctx.create("convert", [v], loc=None if op is None else op.loc, dtype=dtype)
-        if op is None:
+        if v.op is None:
             self.block.insert_before(self.head, new)
         else:
-            self.block.insert_after(op, new)
+            self.block.insert_after(v.op, new)
         self.converts += 1
         return new.result
 
@@ -258,19 +261,42 @@ class _Caster:
         v, (masks, meets) = op.operands[i], self.hiding.get(op, (frozenset(), False))
         if i not in masks or not may_leave_range(v.dtype, self.target) or not (meets or dtype == self.target):
             return
+        op.set_operand(i, self.bounded(v, dtype))
+
+    def hide_whole(self, op: Op) -> None:
+        """Let a mask in f16 hide with its own number, whatever the scores are that it is added to."""
+        masks, meets = self.hiding.get(op, (frozenset(), False))
+        if not meets or len(masks) != 1:
+            return
+        (i,) = masks
+        if self.flexible(op.operands[i]):
+            array = Constants(self.program, MASK_LIMIT_BYTES).array(op.operands[i])
+            if array is None or not (np.isfinite(array) & (np.abs(array) >= -lowest("f16"))).any():
+                return
+        at, uses = op, list(op.result.uses)
+        for made in whole(self.ctx, op, i):
+            self.block.insert_after(at, made)
+            at = made
+        for user, k in uses:
+            user.set_operand(k, at.result)
+
+    def bounded(self, v: Value, dtype: str) -> Value:
+        """Return a mask whose numbers the compute format has. dtype: what it will be converted to."""
         found = self.bounds.get(v)
         if found is None:
             found = self.bounds[v] = self._bounded(v, dtype)
-        op.set_operand(i, found)
+        return found
 
     def _bounded(self, v: Value, dtype: str) -> Value:
         if self.flexible(v):
             array = None if dtype == self.target else Constants(self.program, INLINE_LIMIT_BYTES).array(v)
             low = lowest(self.target)
-            if array is None or v.op is None or not (np.isfinite(array) & (array < low)).any():
+            if array is None or v.op is None or not (np.isfinite(array) & (np.abs(array) > -low)).any():
                 return v  # a constant is converted into the range
             new = [
-                self._held(np.where(np.isinf(array), array, np.maximum(array, low)).astype(array.dtype), v.dtype, v.op)
+                self._held(
+                    np.where(np.isinf(array), array, np.clip(array, low, -low)).astype(array.dtype), v.dtype, v.op
+                )
             ]
             self.constancy[new[0].result] = True
         else:
@@ -321,6 +347,11 @@ class _Caster:
                 for i, v in enumerate(before):
                     op.set_operand(i, v)
                 self.restore(op)
+            elif op.kind == "clamp" and _is_float(op.result) and may_leave_range("f32", op.result.dtype):
+                low = lowest(op.result.dtype)
+                op.attrs |= {n: min(max(op.attrs[n], low), -low) for n in ("lo", "hi") if np.isfinite(op.attrs[n])}
+            elif op.kind in ("add", "sub") and op.result.dtype == "f16" == self.target:
+                self.hide_whole(op)
             return
         self.retype(op)
 

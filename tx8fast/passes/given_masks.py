@@ -16,8 +16,8 @@ from tx8fast.ir.attrs import DenseAttr
 from tx8fast.ir.core import Block, Context, Op, Value
 from tx8fast.numerics.formats import np_dtype
 
-#: kinds whose result is made of numbers of their operands, or of their sums
-_PASSES = frozenset({"add", "transpose", "reshape", "broadcast", "slice", "concat", "convert", "select", "min", "max"})
+#: kinds whose result is made of numbers of their operands, or of their sums and products
+_PASSES = frozenset("add sub mul neg transpose reshape broadcast slice concat convert select min max clamp".split())
 _PRODUCTS = frozenset({"gemm", "contract", "conv"})
 _WIDTH = {"f16": 0, "bf16": 1, "tf32": 2, "f32": 2}  # by range
 
@@ -53,10 +53,19 @@ def lowest(dtype: str) -> float:
 
 
 def in_range(ctx: Context, v: Value, dtype: str) -> list[Op]:
-    """Return ops, the last of which gives `v` with what hides in the range of the narrower format `dtype`; what is infinite stays so."""
-    loc = None if v.op is None else v.op.loc
-    scalar = lambda x: ctx.create("constant", loc=loc, value=DenseAttr(np.asarray(x, np_dtype(v.dtype))))  # noqa: E731
-    low, infinite = scalar(lowest(dtype)), scalar(-np.inf)
-    raised = ctx.create("max", [v, low.result], loc=loc)
-    hidden = ctx.create("eq", [v, infinite.result], loc=loc)
-    return [low, infinite, raised, hidden, ctx.create("select", [hidden.result, v, raised.result], loc=loc)]
+    """Return ops, the last of which gives `v` with what hides, also what is subtracted, in the range of the narrower format `dtype`; what is
+    infinite stays so."""
+    loc, low = None if v.op is None else v.op.loc, lowest(dtype)
+    bounded = ctx.create("clamp", [v], loc=loc, lo=low, hi=-low)
+    infinite = ctx.create("isinf", [v], loc=loc)
+    return [bounded, infinite, ctx.create("select", [infinite.result, v, bounded.result], loc=loc)]
+
+
+def whole(ctx: Context, op: Op, i: int) -> list[Op]:
+    """Return ops, the last of which gives the sum or difference `op` of scores and a mask, its operand i, in f16: the lowest number wherever
+    the mask hides with its own. A score below -16 would make it infinite, one above 16 another number."""
+    low = lowest("f16")
+    scalar = lambda x: ctx.create("constant", loc=op.loc, value=DenseAttr(np.asarray(x, np.float16)))  # noqa: E731
+    hides, hidden = scalar(-low if op.kind == "sub" and i else low), scalar(low)
+    where = ctx.create("eq", [op.operands[i], hides.result], loc=op.loc)
+    return [hides, hidden, where, ctx.create("select", [where.result, hidden.result, op.result], loc=op.loc)]
