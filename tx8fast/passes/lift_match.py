@@ -100,15 +100,23 @@ def close(c: float, meant: float, share: float) -> bool:
 
 
 def scaled(v: Value) -> tuple[Value, float] | None:
-    """(x, c) if `v` is x * c or x / c' with a known positive c = 1 / c' and the type of x."""
+    """(x, c) if `v` is x * c or x / c' with a known positive c = 1 / c' and the type of x. Of integers the factor stays where it is: it brings
+    into range what a narrow float does not hold."""
     op = made_by(v, "mul", "div")
     if op is None:
         return None
     for x, other in orders(op) if op.kind == "mul" else [tuple(op.operands)]:
         c = splat(other)
-        if c is not None and c > 0 and math.isfinite(c) and x.type is v.type:
+        if c is not None and c > 0 and math.isfinite(c) and x.type is v.type and not _counts(x):
             return x, float(c) if op.kind == "mul" else 1.0 / float(c)
     return None
+
+
+def _counts(v: Value) -> bool:
+    """True for integers as floats, seen in any way."""
+    while (op := made_by(v, "convert", "reshape", "transpose")) is not None:
+        v = op.operands[0]
+    return v.dtype[:1] in "iu"
 
 
 def scalar(rw: Rewriter, value: float, dtype: str, before: Op) -> Value:
