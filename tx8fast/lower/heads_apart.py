@@ -78,8 +78,8 @@ def stored(op: OpRecord, made: Access, apart: bool) -> Access:
 
 def whole_heads(writes: Sequence[Access], units: list[int], most: list[int]) -> None:
     """Change units and most points of slices so that of what DDR has head by head slices are whole heads."""
-    for made in writes:
-        for f, width in made.dims[-1].terms if isinstance(made, HeadsApart) else ():
+    for made in [w for w in writes if isinstance(w, HeadsApart)]:
+        for f, width in made.dims[-1].terms:
             units[f] = math.lcm(units[f], made.lanes // math.gcd(made.lanes, width))
             most[f] -= most[f] % units[f]
 
@@ -97,8 +97,8 @@ def _product(op: OpRecord) -> OpRecord | None:
     if rule is None or len(out.shape) < -HEAD or len(op.operands) != 2 or out.layout != "blocked":
         return None
     left, right = rule.ins[0] or (), rule.ins[1] or ()
-    made = [d.identity for d in rule.outs[0]]
-    if None in made or out.shape[-1] % block_size(out.dtype):
+    made = [d.identity for d in rule.outs[0] if d.identity is not None]
+    if len(made) < len(out.shape) or out.shape[-1] % block_size(out.dtype):
         return None
     head, lanes = made[HEAD], made[-1]
     columns = [p for p, d in enumerate(right) if d.terms == ((head, out.shape[-1]), (lanes, 1))]
