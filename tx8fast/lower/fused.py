@@ -259,10 +259,9 @@ class Fused(Lowering):
 
     @property
     def opening(self) -> int:  # type: ignore[override]
-        begun = [
-            self.owners[j] for j, k in self.addends.values() if k == HERE
-        ]  # with rows that have not been prepared yet
-        return self._counts[0][0] if self.prepared >= 0 and all(i in self.record.outputs for i in begun) else 0
+        # sums that begin with the rows as they came in are written before anything is prepared: not where scratch may lie
+        begun = [self.owners[j] for j, k in self.addends.values() if k == HERE]
+        return self._counts[0][0] if self.prepared >= 0 and set(begun) <= {*self.record.outputs} else 0
 
     def _copies(self, i: int) -> int:
         """Copies of member i's intermediate result. With a closing product, nothing is under way between

@@ -130,7 +130,7 @@ class _Powers:
         """Note the formula that `op` ends, if it takes a power down. Called in the order of the block."""
         if not op.results or not _is_narrow(op.results[0]):
             return
-        if _counts(op):
+        if _sums_integers(op):
             for user in op.results[0].users:
                 if user.kind in ("mul", "div"):
                     self.ops |= {op, user}
@@ -162,7 +162,7 @@ class _Powers:
                 self.ops.add(user)
 
 
-def _counts(op: Op) -> bool:
+def _sums_integers(op: Op) -> bool:
     """True for what makes f16 of sums of integers, which f32 holds."""
     wide = made_by(op.operands[0], "convert") if op.kind == "convert" else None
     if wide is None or wide.result.dtype != _WIDE or wide.operands[0].dtype not in ("i32", "i64"):
