@@ -1,6 +1,6 @@
 """Chooses the float format that the program computes in, and converts where another format meets it.
 
-May import: ir, numerics.formats, passes.{base, effects, given_masks, lift_masks, lift_match}, weights (mask value). Must not: change the types of
+May import: ir, numerics.formats, passes.{base, effects, lift_masks, lift_match, mask_range}, weights (mask value). Must not: change the types of
 a function's arguments and results, or read weights but masks.
 
 A parameter needs no conversion at run time: `get_param` simply takes the wanted type, the weight table keeps
@@ -24,9 +24,9 @@ from tx8fast.numerics.formats import np_dtype
 from tx8fast.passes.base import CompilerPass, PassResult
 from tx8fast.passes.effects import is_parameter, written_states
 from tx8fast.passes.fold_constants import CONSTANT_PREFIX
-from tx8fast.passes.given_masks import hiding, in_range, lowest, may_leave_range, whole
 from tx8fast.passes.lift_masks import deepened, mask_of
 from tx8fast.passes.lift_match import Constants
+from tx8fast.passes.mask_range import hiding, in_range, lowest, may_leave_range, whole
 from tx8fast.records import dataclass
 from tx8fast.weights import MASK_VALUE, DerivedSource, Weight
 
