@@ -209,7 +209,8 @@ class Step:
     """One step of a function: kind "group" (record), "call" (callee), "alias" (result 0 is operand 0's bytes).
 
     nests: per loop nest the names, in `FunctionTable.base`, of the steps it was made of; fixed: the search leaves it as
-    it is; layers: of a call whose function has values of several calls of the graph (`FunctionTable.layer`), the numbers of these."""
+    it is; layers: of a call whose function has values of several calls of the graph (`FunctionTable.layer`), the numbers of these;
+    first_tile: the tile that does the part of tile 0, the next one that of tile 1, and so on around."""
 
     kind: str
     name: str
@@ -222,6 +223,7 @@ class Step:
     nests: tuple[tuple[str, ...], ...] = ()
     fixed: bool = False
     layers: tuple[int, ...] = ()
+    first_tile: int = 0
 
     @property
     def call_number(self) -> int:

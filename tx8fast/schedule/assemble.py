@@ -32,13 +32,13 @@ Path = tuple[int, ...]  # of calls, each by its number
 
 @dataclass
 class SegmentTable:
-    """Emits segments, one per distinct (record, barrier, whether tiles must meet before they exchange)."""
+    """Emits segments, one per distinct (record, barrier, whether tiles must meet before they exchange, first tile)."""
 
     machine: Machine
     plans: Mapping[Record, Planned]
     order: str = "best"  # of instructions, one of `tile.schedule.ORDERS`
     segments: list[Segment] = field(default_factory=list)
-    known: dict[tuple[Record, bool, bool], int] = field(default_factory=dict)
+    known: dict[tuple[Record, bool, bool, int], int] = field(default_factory=dict)
     kernel_core: dict[str, str] = field(default_factory=dict)  # op kind -> why
     progress: Callable[[int, int], None] | None = None
 
@@ -49,12 +49,14 @@ class SegmentTable:
         p = self.plans[record]
         meet = before is not None and not before.barrier and any(g > 1 for g in p.plan.shared)
         build = build_chain if p.nests else _build_single
-        key = (record, step.barrier, meet)
+        key = (record, step.barrier, meet, step.first_tile)
         if key not in self.known:
             if p.reason:
                 self.kernel_core.setdefault(record.kind, p.reason)
             self.known[key] = len(self.segments)
-            self.segments.append(replace(build(p, self.machine, step, meet, self.order), arguments=declared(record)))
+            made = build(p, self.machine, step, meet, self.order)
+            tiles = {n: np.roll(getattr(made, n), step.first_tile, axis=0) for n in ("tile_code", "tile_offset")}
+            self.segments.append(replace(made, arguments=declared(record), **tiles))
             if self.progress is not None:
                 self.progress(len(self.segments), max(len(self.segments), len(self.plans)))
         return self.known[key]

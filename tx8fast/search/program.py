@@ -21,6 +21,7 @@ from tx8fast.search.members import fix_others, name_steps
 from tx8fast.search.partition import SECONDS
 from tx8fast.search.planning import Planner
 from tx8fast.search.remembered import GroupStore, Remembering
+from tx8fast.search.side_by_side import run_side_by_side
 from tx8fast.search.streams import inline_table, stream_table
 from tx8fast.search.turning import turn
 from tx8fast.tile.tiling import Planned
@@ -117,6 +118,8 @@ def _plan_table(
         if progress is not None:
             progress(i + 1, len(names))
     raise_all(InfeasibleError, "placing slices in scratchpad", problems)
+    for fn in table.functions.values() if (opt if given is None else given.opt) >= 2 else ():
+        run_side_by_side(fn, plans, machine)
     return plans
 
 

@@ -81,6 +81,7 @@ class Records:
                     "nest": n,
                     "ops": list(members),
                     "plan": record_key(step.record),
+                    "first_tile": step.first_tile,
                     **nest,
                     "runner_up_cycles": second["estimate_cycles"] if second else None,
                 }

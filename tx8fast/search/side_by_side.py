@@ -1,0 +1,166 @@
+"""Launches that leave tiles idle, moved beside others: to an earlier stretch between barriers, and to tiles that wait there.
+
+May import: graph_table, lower, machine, tile. Must not: choose groups or plans.
+
+Between two barriers every tile does its part of one launch after the other, so a stretch takes as long as its busiest tile, and no less than
+the DDR needs for all that its launches move. A launch none of whose tiles exchanges anything may run on any tiles; it may
+run in any stretch behind those that make what it reads and before those that read what it makes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from tx8fast import isa
+from tx8fast.graph_table import FunctionTable, Step
+from tx8fast.lower.collective import Collective
+from tx8fast.lower.rounds import Stream
+from tx8fast.machine import Machine
+from tx8fast.records import dataclass
+from tx8fast.tile.tiling import Planned
+
+#: of the cycles that a launch adds where it is, what its move has to save at least: estimates are no better
+WORTH = 0.02
+NEAR = 8  # stretches before its own that a launch is tried in
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a launch means for the tiles. cycles (..., tiles), of which a tile that idles has none; ddr_cycles: what the DDR alone
+    needs; apart: no tile waits for another one."""
+
+    cycles: np.ndarray
+    ddr_cycles: float
+    apart: bool
+
+
+def load_of(p: Planned, machine: Machine) -> Load:
+    """Return the load of a planned launch, as the search has estimated it."""
+    nests = p.nests or (p,)
+    own = p.plan.estimate_cycles - isa.sequence_cycles(machine, isa.make("barrier"))
+    if any(isinstance(n.low, Stream | Collective) for n in nests):
+        return Load(np.full(machine.n_tiles, float(own)), 0.0, apart=False)
+    busy = np.array([[not r.idle for r in n.tiling.ranges] for n in nests]).any(axis=0)
+    sent = any(n.plan.gathered or n.plan.delivered or max(n.plan.shared, default=1) > 1 for n in nests)
+    ddr = sum([n.tiling.ddr_cycles() for n in nests])
+    return Load(np.where(busy, float(own), 0.0), min(ddr, own), not sent)
+
+
+def stretch_cycles(loads: Sequence[Load]) -> np.ndarray:
+    """Return the cycles (...) between two barriers: launches in turn on every tile, those whose tiles exchange parts once all of
+    these are there."""
+    at = np.zeros(1)
+    for load in loads:
+        if not load.apart:
+            at = np.where(load.cycles > 0, np.where(load.cycles > 0, at, 0.0).max(axis=-1, keepdims=True), at)
+        at = at + load.cycles
+    return np.maximum(at.max(axis=-1), sum([load.ddr_cycles for load in loads]))
+
+
+def run_side_by_side(fn: FunctionTable, plans: Mapping[object, Planned], machine: Machine) -> None:
+    """Move launches of a function, ordered by `place_barriers`, where that makes stretches shorter; the longest ones first."""
+    places = _Places(fn, plans, machine)
+    for i in places.free():
+        places.move(i)
+    if places.first_tile:
+        fn.steps = places.steps()
+
+
+class _Places:
+    """Where the launches of a function run. stretch: by step, the number of barriers before it; first_tile: of launches that were
+    moved, the tile that does the part of tile 0."""
+
+    def __init__(self, fn: FunctionTable, plans: Mapping[object, Planned], machine: Machine) -> None:
+        self.fn, self.n_tiles, self.stretch = fn, machine.n_tiles, stretches(fn.steps)
+        runs = {i: s.record for i, s in enumerate(fn.steps) if s.kind == "group" and not s.is_empty}
+        known = {record: load_of(plans[record], machine) for record in dict.fromkeys(runs.values())}
+        self.loads = {i: known[record] for i, record in runs.items()}
+        self.within: dict[int, list[int]] = {}  # by stretch, its launches in order
+        for i in self.loads:
+            self.within.setdefault(self.stretch[i], []).append(i)
+        self.alone = {n: self._together(own) for n, own in self.within.items()}
+        self.maker = {v: j for j, s in enumerate(fn.steps) for v in s.outputs}
+        self.calls = {
+            self.stretch[i] for i, s in enumerate(fn.steps) if s.kind == "call"
+        }  # all that stands behind waits for them
+        self.first_tile: dict[int, int] = {}
+
+    def free(self) -> list[int]:
+        """Return the launches that may be moved: what writes over its operand stays behind those that read it before."""
+        found = [i for i, x in self.loads.items() if x.apart and not x.cycles.all() and self.fn.steps[i].in_place < 0]
+        return sorted(found, key=lambda i: (-self.loads[i].cycles.max(), i))
+
+    def _together(self, launches: Sequence[int]) -> list[Load]:
+        """Return loads that take as long as those of the launches, in order."""
+        loads = [self.loads[i] for i in launches]
+        if not loads or not all(x.apart for x in loads):
+            return loads
+        return [Load(np.sum([x.cycles for x in loads], axis=0), sum([x.ddr_cycles for x in loads]), apart=True)]
+
+    def move(self, i: int) -> None:
+        """Put a launch where it adds least, if that is worth it: as late as before, and on the same tiles, if nothing is better."""
+        here, own = self.stretch[i], self.loads[i]
+        turns = np.array([np.roll(own.cycles, n) for n in range(self.n_tiles)])
+        rest = self._together([j for j in self.within[here] if j != i])
+        now = float(stretch_cycles(self.alone[here]) - stretch_cycles(rest))
+        least, best = (1 - WORTH) * now, None
+        before = range(here - 1, self._earliest(i) - 1, -1)
+        earlier = [n for n in before if self.within.get(n) and n not in self.calls]
+        for there in [here, *earlier[:NEAR]]:
+            others = rest if there == here else self.alone[there]
+            added = self._with(i, replace(own, cycles=turns), there, others) - stretch_cycles(others)
+            if added.min() < least:
+                least, best = float(added.min()), (there, int(added.argmin()))
+        if best is None:
+            return
+        self.within[here].remove(i)
+        self.stretch[i], self.first_tile[i] = best
+        self.loads[i] = replace(own, cycles=turns[best[1]])
+        self.within[best[0]] = sorted([*self.within[best[0]], i])
+        for n in {here, best[0]}:
+            self.alone[n] = self._together(self.within[n])
+
+    def _with(self, i: int, own: Load, there: int, others: Sequence[Load]) -> np.ndarray:
+        """Return the cycles of a stretch with launch i in it."""
+        if all(x.apart for x in others):
+            return stretch_cycles([*others, own])
+        before = sum(j < i for j in self.within[there] if j != i)
+        return stretch_cycles([*others[:before], own, *others[before:]])
+
+    def _earliest(self, i: int) -> int:
+        """Return the first stretch in which step i finds what it reads."""
+        first, left = 0, [*self.fn.steps[i].inputs]
+        while left:
+            j = self.maker.get(left.pop())
+            if j is not None and self.fn.steps[j].kind == "alias":
+                left += self.fn.steps[j].inputs
+            elif j is not None:
+                first = max(first, self.stretch[j] + 1)
+        return first
+
+    def steps(self) -> list[Step]:
+        """Return the steps by stretch, a barrier behind the last one of each that runs; what only gives a value another name stands
+        before its readers."""
+        steps, stretch = self.fn.steps, list(self.stretch)
+        reads: dict[int, int] = {}  # value -> the first stretch in which it is read
+        for i in reversed(range(len(steps))):
+            if steps[i].kind == "alias":
+                stretch[i] = min([stretch[i], *(reads[v] for v in steps[i].outputs if v in reads)])
+            for v in steps[i].inputs:
+                reads[v] = min(reads.get(v, stretch[i]), stretch[i])
+        order = sorted(range(len(steps)), key=lambda i: (stretch[i], i))
+        ends = {stretch[i]: i for i in order if steps[i].kind != "alias" and not steps[i].is_empty}
+        first = self.first_tile
+        return [replace(steps[i], barrier=ends.get(stretch[i]) == i, first_tile=first.get(i, 0)) for i in order]
+
+
+def stretches(steps: Sequence[Step]) -> list[int]:
+    """Return by step the number of barriers before it; a call ends with one."""
+    found, last = [], 0
+    for step in steps:
+        found.append(last)
+        last += step.kind == "call" or (step.kind == "group" and step.barrier and not step.is_empty)
+    return found
