@@ -126,6 +126,29 @@ def test_a_mask_hides_in_every_format(tmp_path, dtype, way, low):
         assert (np.isnan(found) == np.isnan(wanted)).all() and np.nanmax(np.abs(found - wanted)) < size
 
 
+@pytest.mark.parametrize("low", [float(ml_dtypes.finfo(ml_dtypes.bfloat16).min), -1e9, -INF])
+@pytest.mark.parametrize("meets", [False, True])
+def test_a_mask_in_bf16_hides_in_f16(tmp_path, meets, low):
+    """bf16 has no number as large as f16's largest one: what hides must not become infinite on the way."""
+    rng, kind = np.random.default_rng(4), FORMATS["bf16"]
+    hidden = np.triu(np.ones((ROWS, ROWS), bool), 1) | (np.arange(ROWS) < 5)
+    feeds = {"x": rng.standard_normal((ROWS, ROWS)).astype(kind), "mask": np.where(hidden, low, 0).astype(kind)}
+    steps = [node("MatMul", "x x", "p")] if meets else []
+    steps += [node("Add", ("p" if meets else "x") + " mask", "t"), node("Softmax", "t", "y", axis=-1)]
+    ins = [info(n, a.shape, 16) for n, a in feeds.items()]
+    onnx.save(model(steps, ins, [info("y", (ROWS, ROWS), 16)], {}), tmp_path / "m.onnx")
+    x = feeds["x"].astype(np.float64)
+    shares = softmax(np.where(hidden, -INF, x @ x if meets else x), False)
+    wanted = np.where(hidden.all(-1, keepdims=True), 1 / ROWS if low > -INF else np.nan, shares)
+    for opt in (1, 2, 3):
+        compiled = tx8fast.compile(tmp_path / "m.onnx", opt=opt, dtype="fp16")
+        found = compiled.run(feeds)["y"].astype(np.float64)
+        judged = ~hidden.all(-1) | (not meets)  # a softmax that adds a mask itself: docs/simulators.md
+        assert (np.isnan(found) == np.isnan(wanted)).all() and np.nanmax(np.abs(found - wanted)[judged]) < 0.02
+        report = tx8fast.api.prove(compiled.program, tmp_path / "m.onnx")
+        assert report.proved, "\n".join(report.lines())
+
+
 CHOICES = {
     "one choice": (["Where seen x low s"], 1),
     "two choices": (["Where seen x low t", "Where also t low s"], 2),

@@ -54,11 +54,13 @@ def lowest(dtype: str) -> float:
 
 def in_range(ctx: Context, v: Value, dtype: str) -> list[Op]:
     """Return ops, the last of which gives `v` with what hides, also what is subtracted, in the range of the narrower format `dtype`; what is
-    infinite stays so."""
+    infinite stays so. In f32, since bf16 has no number as large as f16's largest: it would round it to one that f16 does not have."""
     loc, low = None if v.op is None else v.op.loc, lowest(dtype)
-    bounded = ctx.create("clamp", [v], loc=loc, lo=low, hi=-low)
-    infinite = ctx.create("isinf", [v], loc=loc)
-    return [bounded, infinite, ctx.create("select", [infinite.result, v, bounded.result], loc=loc)]
+    wider = [ctx.create("convert", [v], loc=loc, dtype="f32")] if v.dtype == "bf16" else []
+    x = wider[0].result if wider else v
+    bounded = ctx.create("clamp", [x], loc=loc, lo=low, hi=-low)
+    infinite = ctx.create("isinf", [x], loc=loc)
+    return [*wider, bounded, infinite, ctx.create("select", [infinite.result, x, bounded.result], loc=loc)]
 
 
 def whole(ctx: Context, op: Op, i: int) -> list[Op]:
