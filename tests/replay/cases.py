@@ -57,6 +57,10 @@ def _config(config: dict[str, Any], **options: Any) -> Case:
     return Case(write, options)
 
 
+def _published(name: str) -> dict[str, Any]:
+    return json.loads((DATA / "configs" / f"{name}.json").read_text())
+
+
 def _file(path: Path, **options: Any) -> Case:
     return Case(lambda folder: Path(shutil.copy(path, folder)), options)
 
@@ -113,6 +117,9 @@ def _all() -> dict[str, Case]:
         "qwen3-0.6b": _prefill(_QWEN3, 512, 2048),
         "qwen2.5-7b": _prefill(qwen, 512, 2048),
         "gemma-2-2b": _prefill(_GEMMA2, 512, 2048),
+        "qwen2.5-0.5b": {"decode 2048": _config(_published("qwen2.5-0.5b"), phase="decode", past=2048)},
+        "ernie-4.5-0.3b": {"decode 2048": _config(_published("ernie-4.5-0.3b"), phase="decode", past=2048),
+                           **_prefill(_published("ernie-4.5-0.3b"), 512)},
         "bert-base": {f"{seq} batch {n}": _config(bert, seq=seq, batch=n) for seq, n in ((384, 1), (128, 4), (384, 16), (384, 17))},
         "gpt2": _prefill(_GPT2, 77, 1024),
         "vit-base": {f"batch {n}": _config(_VIT, batch=n) for n in (1, 8)},
@@ -121,7 +128,10 @@ def _all() -> dict[str, Case]:
         "resnext stage": {"batch 8": Case(lambda folder: resnext(folder / "net.onnx"), {"dtype": "bf16"})},
     }  # fmt: skip
     found = {f"{model} {name}": case for model, cases in families.items() for name, case in cases.items()}
-    for path in (*sorted((DATA / "onnx").glob("*.onnx")), *sorted((DATA / "stablehlo").glob("*.mlir"))):
+    for path in (
+        *sorted((DATA / "onnx").glob("*.onnx")),
+        *sorted((DATA / "stablehlo").glob("*.mlir")),
+    ):
         found[path.name] = _file(path)
     return found
 

@@ -90,9 +90,7 @@ class Rope(Lowering):
         for h in range(heads):
             c = h * self.dim
             if self.interleaved:
-                for j in range(0, self.rotary, 2):
-                    copy_columns(em, local, x, c + j, local, y, c + j + 1, 1, self.dtype)
-                    copy_columns(em, local, x, c + j + 1, local, y, c + j, 1, self.dtype)
+                swap_pairs(em, local, x, y, c, self.rotary, self.dtype)
             else:
                 copy_columns(em, local, x, c + half, local, y, c, half, self.dtype)
                 copy_columns(em, local, x, c, local, y, c + half, half, self.dtype)
@@ -124,3 +122,18 @@ def copy_columns(
         axes = [(src.rows, run_a, run_b), (dst.rows // src.rows, 0, run_b * src.rows)]
         em.gather(src_at + src.offset(0, a), dst_at + dst.offset(0, b), moves(axes, n * e))
         done += n
+
+
+def swap_pairs(em: Emitter, local: Local, src_at: int, dst_at: int, col: int, cols: int, fmt: str) -> None:
+    """Copy columns [col, col + cols) of a blocked matrix, those of every pair in turn; the pairs of a channel block at once."""
+    e, end = ITEM_BYTES[fmt], col + cols
+    while col < end:
+        pairs = min(end - col, 64 - col % 64) // 2
+        row = local.offset(1, col) - local.offset(0, col) if local.rows > 1 else 0
+        for a, b in ((col, col + 1), (col + 1, col)):
+            if pairs:
+                axes = [(local.rows, row, row), (pairs, 2 * e, 2 * e)]
+                em.gather(src_at + local.offset(0, a), dst_at + local.offset(0, b), moves(axes, e))
+            else:  # the pair lies in two blocks
+                copy_columns(em, local, src_at, a, local, dst_at, b, 1, fmt)
+        col += 2 * max(1, pairs)
