@@ -142,6 +142,7 @@ def test_a_mask_in_bf16_hides_in_f16(tmp_path, meets, low):
     wanted = np.where(hidden.all(-1, keepdims=True), 1 / ROWS if low > -INF else np.nan, shares)
     for opt in (1, 2, 3):
         compiled = tx8fast.compile(tmp_path / "m.onnx", opt=opt, dtype="fp16")
+        assert not compiled.program.meta["kernel_core"]
         found = compiled.run(feeds)["y"].astype(np.float64)
         judged = ~hidden.all(-1) | (not meets)  # a softmax that adds a mask itself: docs/simulators.md
         assert (np.isnan(found) == np.isnan(wanted)).all() and np.nanmax(np.abs(found - wanted)[judged]) < 0.02
