@@ -32,7 +32,7 @@ from tx8fast.records import dataclass
 from tx8fast.tile.blocks import Code, Columns, aliased_ranges
 from tx8fast.tile.epochs import by_steps
 from tx8fast.tile.joined import TileCode
-from tx8fast.tile.nodes import Nodes, Ranked, Touched
+from tx8fast.tile.nodes import CORE, Nodes, Ranked, Touched
 from tx8fast.tile.ranks import Way, by_path
 
 #: orders of instructions: that of the loop nest, list scheduling over the whole nest, and the same by time steps
@@ -177,6 +177,8 @@ class TileOrder:
         self.known: dict[tuple[bytes, ...], tuple[np.ndarray, Ordered]] = {}  # what an order depends on -> it
         self.way: Way | None = None  # of codes with multicasts
         self.listed: dict[tuple[bytes, ...], tuple[Ranked, tuple[np.ndarray, np.ndarray]]] = {}  # of them, by form
+        self.found: dict[tuple, Found] = {}  # by what a code's nodes are made of
+        self.spans: dict[bytes, int] = {}  # what a row touches -> a number
 
     def of_tile(self, tile: TileCode) -> Found:
         """Return the wanted order of a tile's rows."""
@@ -208,8 +210,28 @@ class TileOrder:
 
     def _shared(self, tile: TileCode) -> Found:
         """As `of_tile`, where tiles pass operands on. All codes of a segment are ordered as the first one, because their tiles meet."""
+        costs = tile.code.columns.of(tile.code.at)
+        if self.aliased is not None:  # the bytes in DDR differ from tile to tile
+            return self._listed(tile, costs)
+        made_of = self._made_of(tile, costs)
+        if made_of not in self.found:
+            self.found[made_of] = self._listed(tile, costs)
+        return self.found[made_of]
+
+    def _made_of(self, tile: TileCode, costs: Columns) -> tuple:
+        """Return what the nodes of a code are made of: the bytes in scratchpad that the engines' rows touch, not where the messages of
+        the core lie, which differ from tile to tile."""
+        columns, at, multicasts = tile.code.columns, tile.code.at, tile.multicasts
+        own = np.concatenate([columns.read, columns.write], axis=1).reshape(len(columns.kind), -1)
+        spans = own.view(f"V{own.itemsize * own.shape[1]}").ravel().tolist()
+        number = np.array([self.spans.setdefault(x, len(self.spans)) for x in spans], np.int64)
+        touched = np.where(costs.kind < CORE, number[at], -1)
+        timed = (costs.kind, costs.issue, costs.fixed, costs.ddr_bytes, costs.windows)
+        arrays = (*timed, touched, tile.fill, *multicasts[:5], multicasts.loads)
+        return (*[array.tobytes() for array in arrays], *multicasts.reaches)
+
+    def _listed(self, tile: TileCode, costs: Columns) -> Found:
         code = tile.code
-        costs = code.columns.of(code.at)
         nodes = Nodes(self.machine, costs, self.touched(code, costs), tile.multicasts, tile.fill)
         form = nodes.form(self.rate)
         if self.way is not None:
