@@ -147,8 +147,8 @@ def _periods(ids: np.ndarray) -> list[int]:
         same = ordered[k:] == ordered[:-k]
         score += np.bincount((order[k:] - order[:-k])[same], minlength=n + 1)
     score[n // MIN_REPEATS + 1 :] = 0
-    best = np.argsort(-score, kind="stable")[:MAX_PERIODS]
-    return sorted(int(p) for p in best if score[p] >= MIN_REPEATS - 1)
+    often = np.flatnonzero(score >= MIN_REPEATS - 1)
+    return sorted(often[np.argsort(-score[often], kind="stable")[:MAX_PERIODS]].tolist())
 
 
 def _find_folds(ddr: np.ndarray, ids: np.ndarray, level: np.ndarray, free: np.ndarray) -> list[tuple[int, int, int]]:
@@ -192,4 +192,5 @@ def _apply(rows: Rows, ddr: np.ndarray, folds: list[tuple[int, int, int]]) -> np
         pieces += [loop, body, end]
         at = start + period * repeats
     pieces.append(rows(at, len(ddr)))
-    return np.concatenate(pieces)
+    # as bytes: numpy would work out a common record type for every piece
+    return np.concatenate([np.ascontiguousarray(piece).view(np.uint8) for piece in pieces]).view(RECORD)

@@ -61,7 +61,7 @@ class PlanTimer:
         self, low: Lowering, machine: Machine, uncut: dict[tuple, int] | None = None, most: int = MAX_STEPS
     ) -> None:
         self.most = most
-        self.low, self.machine = low, machine
+        self.low, self.machine, self.ragged = low, machine, bool(low.skipping)
         self.pool = Pool(machine)
         self.accesses = [*low.reads, *low.writes]
         self.staggered = {f: c for a in self.accesses for f, c in a.staggered.items()}
@@ -119,7 +119,7 @@ class PlanTimer:
         ]
         trials: dict[tuple, Trial] = {}
         known = [self.known if any(map(self.low.reduce.__getitem__, nest)) else self.uncut for nest in loops]
-        full = [[] if self.low.skipping else [t.trips[f] for f in nest] for t, nest in zip(tilings, loops, strict=True)]
+        full = [[] if self.ragged else [t.trips[f] for f in nest] for t, nest in zip(tilings, loops, strict=True)]
         short = [shortened(trips, self.most) for trips in full]
         forms = [(key, *trips) for key, trips in zip(same, short, strict=True)]
         for i, (where, key, form) in enumerate(zip(known, same, forms, strict=True)):
@@ -133,11 +133,11 @@ class PlanTimer:
         return [where[key] for where, key in zip(known, same, strict=True)]
 
     def _prepare(self, tiling: Tiling, loops: tuple[int, ...], trips: tuple[list[int], list[int]]) -> Trial:
-        ragged, plan = bool(self.low.skipping), tiling.plan
-        lo, hi = tiling.busiest if ragged else self._range(tiling, dict(zip(loops, trips[0], strict=False)))
+        plan = tiling.plan
+        lo, hi = tiling.busiest if self.ragged else self._range(tiling, dict(zip(loops, trips[0], strict=False)))
         shared = [k for k, g in enumerate(plan.shared) if g > 1]
         groups = {k: (sharing.groups(tiling, k), tiling.loaders[k]) for k in shared}
-        order = tile_order(tiling, lo, hi, shared, limit=MAX_RAGGED if ragged else None)
+        order = tile_order(tiling, lo, hi, shared, limit=MAX_RAGGED if self.ragged else None)
         return Trial(tiling, trips, order, *self._blocks(tiling, order, groups))
 
     def _found(self, form: tuple, least: float) -> int:
@@ -194,7 +194,7 @@ class PlanTimer:
         place[order] = np.arange(len(order))
         # the last step of a result ends late, when steps of the next one are over: steps alike are compared
         ends = result.end[place[last[trial.computes] - 1]]
-        if not self.low.skipping:
+        if not self.ragged:
             return left_out(*trial.trips, ends)
         ends = np.maximum.accumulate(ends)
         half = max(1, len(ends) // 2)

@@ -166,6 +166,8 @@ class Nodes:
     def _over_borders(self) -> list[np.ndarray]:
         """Return pairs of nodes: a border follows what it sees sent, and the loads of the nest behind it the last fill before it, so that
         they do not keep that nest's own ones waiting."""
+        if not self.borders:
+            return []
         at, count = self.between, np.array([b.multicasts for b in self.borders], np.int64)
         rows, loads = np.flatnonzero(self.row >= 0), np.flatnonzero(self.kind == DDR_LOADS)
         pairs: list[tuple[np.ndarray, np.ndarray]] = []
