@@ -139,8 +139,9 @@ def row_forms(code: np.ndarray) -> np.ndarray:
 
 def _periods(ids: np.ndarray) -> list[int]:
     """Return likely periods, ascending: the commonest distances between equal rows."""
-    order = np.argsort(ids, kind="stable")
     n = len(ids)
+    few = n > 0 and abs(ids).max() < 1 << 15  # numpy counts numbers of 16 bits, and compares longer ones
+    order = np.argsort(ids.astype(np.int16) if few else ids, kind="stable")
     score = np.zeros(n + 1, np.int64)
     ordered = ids[order]
     for k in range(1, min(_NEIGHBOURS, n - 1) + 1):

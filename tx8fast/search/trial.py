@@ -239,6 +239,7 @@ class PlanTimer:
                 brought.setdefault(k, []).append(f)
         exchanged: list[tuple[int, int, int, int]] = []  # the action of every fill's exchange, and the rest of it
         reaches: list[Reach] = []
+        passing = self._exchange() if fills else 0
         for kind, i, access, f in order.actions:
             if kind == "load" or kind == "store":
                 s = steps[i]
@@ -275,7 +276,7 @@ class PlanTimer:
                     sent[alike] = sending, cycles, len(reaches)
                     reaches.append(reach)
                 exchanged.append((at, *sent[alike]))
-                out += self._exchange(), 0, 0, 0
+                out += passing, 0, 0, 0
             elif kind == "emit":
                 computes.append(len(out) // 4)
                 out += self._compute(steps[i], forms[i], parity[i]), shifts[i], i, 0
