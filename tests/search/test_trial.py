@@ -106,6 +106,39 @@ def test_rows_that_blocks_have_in_common_are_those_of_every_block() -> None:
             assert (getattr(found, name) == column).all(), name
 
 
+def test_rows_of_moved_blocks_are_made_once() -> None:
+    """What rows touch moves with their block, space by space; rows of equal blocks and shifts are one."""
+    machine = one_op("abs", Arg((5, 5))).machine
+    space, pool = 1 << 20, Pool(machine)
+    add = isa.make("add_vv", src0=space, src1=2 * space, dst=3 * space, n=64, fmt=3)
+    load = isa.make("rdma", slot=0, ddr=128, dst=space + 4096, run_bytes=640)
+    pool.want(("both",), [add, load])
+    pool.want(("load",), [load])
+    pool.fill()
+    distances = np.array([[0, 0, 0, 0], [0, 1 << 10, 1 << 11, 1 << 12]])
+    plain, which = pool.moved(np.array([0, 1, 0, 0]), np.array([1, 0, 1, 0]), distances, space)
+    assert len(plain.kind) == 5 and len(which) == 7 and (which[:2] == which[3:5]).all()
+    found, own = plain.of(which), pool.rows.of(pool.place[np.array([0, 1, 2, 0, 1, 0, 1])])
+    for touched, before in ((found.read, own.read), (found.write, own.write)):
+        moved = before + np.where(np.array([1, 1, 0, 1, 1, 0, 0]) > 0, distances[1][before // space].T, 0).T
+        assert (touched == moved).all()
+
+
+def test_trips_that_were_tried_are_not_tried_again(monkeypatch) -> None:
+    """A plan that is timed with fewer trips left out, but has none to leave out, takes what it took."""
+    case = CASES["gemm"]()
+    timer, tried = PlanTimer(case.lowering(), case.machine), []
+    prepare = PlanTimer._prepare
+    monkeypatch.setattr(PlanTimer, "_prepare", lambda self, *what: tried.append(what) or prepare(self, *what))
+    short = Plan((1, 1, 1, 1), (1, 16, 128, 256), (1, 8, 64, 128), (0, 1, 2, 3), 2, 0, 0, "")
+    long = Plan((1, 1, 1, 1), (1, 512, 2048, 1024), (1, 8, 64, 128), (0, 1, 2, 3), 2, 0, 0, "")
+    tilings = [Tiling(timer.low, plan) for plan in (short, long)]
+    took = timer.all_cycles(tilings)
+    assert len(tried) == 2
+    assert timer.closer().all_cycles(tilings)[0] == took[0]
+    assert len(tried) == 3
+
+
 @pytest.mark.parametrize(
     ("name", "seq"), [("gpt2", 300), ("bert-base", 77), ("gemma-2-9b", 96), ("llama-3.2-1b", 1000)]
 )

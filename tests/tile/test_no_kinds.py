@@ -25,7 +25,7 @@ LEFT = {
     "'contract'": 2, "'conv'": 1, "'gemm'": 2, "'layernorm'": 1, "'reduce'": 1, "'rmsnorm'": 1, "'rope'": 1,
     "'softmax'": 4, "'swiglu'": 1, "BINARY": 3, "Collective": 2, "Contraction": 2, "KernelCore": 5,
     "NORMS": 2, "Stream": 4, "TableRows": 4, "UNARY": 3, "WINDOWS": 3,
-    "keeps": 10, "overlaps": 8, "rare": 4, "row_factors": 4, "shared_copies": 1, "skipping": 9,
+    "keeps": 10, "overlaps": 8, "rare": 4, "row_factors": 4, "shared_copies": 1, "skipping": 8,
     "turns": 2, "twin": 1, "unequal": 1,
 }  # fmt: skip
 

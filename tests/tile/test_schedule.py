@@ -17,6 +17,7 @@ from tx8fast.errors import ConfigError
 from tx8fast.machine import QUEUE_DEPTH, load_machine
 from tx8fast.numerics.formats import FORMAT_CODES, np_dtype
 from tx8fast.simulator.cycle import simulate
+from tx8fast.tile import schedule
 from tx8fast.tile.blocks import Code, Columns
 from tx8fast.tile.epochs import LOADS, STORES, time_steps
 from tx8fast.tile.fills import Multicasts, no_multicasts
@@ -226,6 +227,20 @@ def test_multicasts_are_ordered(seed: int) -> None:
         != [0] * len(codes["nest"])
     )
     assert simulate(made["free"].program).cycles < 1.5 * simulate(made["nest"].program).cycles
+
+
+def test_tiles_that_send_elsewhere_have_one_order(monkeypatch) -> None:
+    """Codes that differ in where the core's messages lie, and not in what engines touch, are ordered once."""
+    case = one_op("gemm", Arg((1, 512, 512), "bf16", "blocked"), Arg((512, 1024), "bf16", "blocked"), out="blocked")
+    rng = np.random.default_rng(1)
+    plan = next(p for _ in range(99) if (p := random_plan(case, rng)) is not None and max(p.shared, default=1) > 1)
+    asked, made = [], []
+    shared, nodes = TileOrder._shared, schedule.Nodes
+    monkeypatch.setattr(TileOrder, "_shared", lambda self, tile: asked.append(shared(self, tile)) or asked[-1])
+    monkeypatch.setattr(schedule, "Nodes", lambda *what: made.append(nodes(*what)) or made[-1])
+    with_plan(case, plan)
+    assert 1 <= len(made) < len(asked)
+    assert len({id(found.nodes) for found in asked}) == len(made)
 
 
 def test_unknown_orders_are_refused() -> None:

@@ -50,13 +50,13 @@ def byte_dependences(read: npt.ArrayLike, write: npt.ArrayLike, at: npt.ArrayLik
     ends, place = np.unique(both.ravel()[some], return_inverse=True)
     at_ends = np.zeros(both.size, np.int64)
     at_ends[some] = place + 1
-    place, n = at_ends.reshape(both.shape)[which], len(which)
-    read_, write_ = np.ascontiguousarray(place[:, : read_.shape[1]]), np.ascontiguousarray(place[:, read_.shape[1] :])
+    own, n = np.split(at_ends.reshape(both.shape), [read_.shape[1]], axis=1), len(which)
+    read_, write_ = (np.ascontiguousarray(x).take(which, axis=0) for x in own)
     none = np.full(len(ends) + 1, -1, np.int64)
-    cells = np.zeros((int((read_[..., 1] - read_[..., 0]).sum()), 2), np.int64)
+    cells = np.empty((int((read_[..., 1] - read_[..., 0]).sum()), 2), np.int64)
     room = 8 * n + 16
     while True:
-        ptr, before = np.zeros(n + 1, np.int64), np.zeros(room, np.int64)
+        ptr, before = np.zeros(n + 1, np.int64), np.empty(room, np.int64)
         status, count = _dependences.byte_dependences(
             read_, write_, none.copy(), none.copy(), cells, np.full(n, -1, np.int64), ptr, before
         )

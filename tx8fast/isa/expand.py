@@ -139,16 +139,17 @@ def row_forms(code: np.ndarray) -> np.ndarray:
 
 def _periods(ids: np.ndarray) -> list[int]:
     """Return likely periods, ascending: the commonest distances between equal rows."""
-    order = np.argsort(ids, kind="stable")
     n = len(ids)
+    few = n > 0 and abs(ids).max() < 1 << 15  # numpy counts numbers of 16 bits, and compares longer ones
+    order = np.argsort(ids.astype(np.int16) if few else ids, kind="stable")
     score = np.zeros(n + 1, np.int64)
     ordered = ids[order]
     for k in range(1, min(_NEIGHBOURS, n - 1) + 1):
         same = ordered[k:] == ordered[:-k]
         score += np.bincount((order[k:] - order[:-k])[same], minlength=n + 1)
     score[n // MIN_REPEATS + 1 :] = 0
-    best = np.argsort(-score, kind="stable")[:MAX_PERIODS]
-    return sorted(int(p) for p in best if score[p] >= MIN_REPEATS - 1)
+    often = np.flatnonzero(score >= MIN_REPEATS - 1)
+    return sorted(often[np.argsort(-score[often], kind="stable")[:MAX_PERIODS]].tolist())
 
 
 def _find_folds(ddr: np.ndarray, ids: np.ndarray, level: np.ndarray, free: np.ndarray) -> list[tuple[int, int, int]]:
@@ -192,4 +193,5 @@ def _apply(rows: Rows, ddr: np.ndarray, folds: list[tuple[int, int, int]]) -> np
         pieces += [loop, body, end]
         at = start + period * repeats
     pieces.append(rows(at, len(ddr)))
-    return np.concatenate(pieces)
+    # as bytes: numpy would work out a common record type for every piece
+    return np.concatenate([np.ascontiguousarray(piece).view(np.uint8) for piece in pieces]).view(RECORD)

@@ -375,19 +375,24 @@ class Flow:
         self.waits = np.zeros(self.barriers + 1, np.int64) - 1
         sends = self.at.get(SEND_WAIT, np.zeros(0, np.int64))
         np.maximum.at(self.waits, self.interval[sends], self.last[sends])
-        self.open = run[barrier & self._pending(rows, run, opcode)]
+        self.open = run[self._pending(rows, run, opcode)]
 
     @staticmethod
     def _pending(rows: np.ndarray, run: np.ndarray, opcode: np.ndarray) -> np.ndarray:
-        """Return at which rows that run an engine may be at work that nothing has waited for."""
+        """Return the places of the barriers at which an engine may be at work that nothing has waited for."""
         units, worker, masks = (v[run] for v in (isa.units(rows), rows["worker"], rows["p"][:, 0]))
         engine = units < ENGINE_UNITS
         all_joins = (opcode == WAIT) | (units == KCORE_UNIT)
         some_join = opcode == WAIT_WORKER
-        at = np.arange(1, len(run) + 1)
-        pending = np.zeros(len(at), bool)
+        barriers = np.flatnonzero(opcode == BARRIER)
+        pending = np.zeros(len(barriers), bool)
         for w in isa.distinct(worker[engine]):
-            joins = all_joins | (some_join & (masks >> w & 1 == 1))
-            last_engine = np.maximum.accumulate(np.where(engine & (worker == w), at, 0))
-            pending |= last_engine > np.maximum.accumulate(np.where(joins, at, 0))
-        return pending
+            marks = engine & (worker == w), all_joins | (some_join & (masks >> w & 1 == 1))
+            last_engine, last_join = (_last(np.flatnonzero(mark), barriers) for mark in marks)
+            pending |= last_engine > last_join
+        return barriers[pending]
+
+
+def _last(places: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """Return the last of ascending places up to each of `at`, -1 if there is none."""
+    return np.append(-1, places)[np.searchsorted(places, at, "right")]

@@ -1,6 +1,6 @@
 """Instructions as the event kernel needs them, made once for all plans that have them in common.
 
-May import: isa, machine, tile.blocks. Must not: know plans.
+May import: isa, machine, tile.{blocks, fill_rows}. Must not: know plans.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 from tx8fast import isa
 from tx8fast.machine import Machine
 from tx8fast.tile.blocks import Columns, no_rows
+from tx8fast.tile.fill_rows import ranges
 
 
 class Pool:
@@ -50,3 +51,19 @@ class Pool:
         self.size = np.concatenate([self.size, size])
         self.place = np.concatenate([self.place, np.array(place, np.int64)])
         self.wanted = []
+
+    def moved(
+        self, block: np.ndarray, shift: np.ndarray, distances: np.ndarray, space: int
+    ) -> tuple[Columns, np.ndarray]:
+        """Return what the rows of blocks cost and touch, those of equal blocks and shifts once, and which of them each row is, one
+        block after the other. shift: of every block, the row of `distances` (n, spaces) that says how far ranges move in each space of
+        `space` bytes."""
+        alike, number = np.unique(block * len(distances) + shift, return_inverse=True)
+        own, shift = np.divmod(alike, len(distances))
+        size = self.size[own]
+        at, of = ranges(self.begin[own], self.begin[own] + size)
+        plain = self.rows.of(self.place[at])
+        for touched in (plain.read, plain.write):
+            touched += distances[shift[of][:, None], touched[..., 0] // space][..., None]
+        first = (np.cumsum(size) - size)[number]
+        return plain, ranges(first, first + size[number])[0]

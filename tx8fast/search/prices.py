@@ -15,7 +15,7 @@ from functools import lru_cache
 import numpy as np
 
 from tx8fast import isa
-from tx8fast._kernels import PlanSpace, plan_costs
+from tx8fast._kernels import PlanSpace, distinct_rows, plan_costs
 from tx8fast.lower.base import Lowering, Slice
 from tx8fast.lower.contraction import Contraction
 from tx8fast.lower.emitter import Emitter
@@ -44,8 +44,8 @@ def priced(low: Lowering, machine: Machine) -> tuple[np.ndarray, ...]:
     if low.keeps:
         # what stays changes with outer loops, so no other order moves fewer bytes than that of the factors
         plain = (inner < 0) | (inner == max(f for f, r in enumerate(low.reduce) if not r))
-        _, cuts = np.unique(np.hstack([parts, slices]), axis=0, return_inverse=True)
-        plain |= np.bincount(cuts.ravel(), plain)[cuts.ravel()] == 0
+        cuts, _ = distinct_rows(np.hstack([parts, slices]).view(np.uint64), range(2 * parts.shape[1]))
+        plain |= np.bincount(cuts, plain)[cuts] == 0
         parts, slices, inner, size_bytes, bound = (x[plain] for x in (parts, slices, inner, size_bytes, bound))
         cycles = slice_prices(low, machine, parts, slices)
     return parts, slices, inner, cycles, size_bytes, bound

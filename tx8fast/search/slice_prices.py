@@ -1,6 +1,6 @@
 """Prices of plans whose operands may stay and whose slices may have no work: engine cycles of one slice times the slices that have some.
 
-May import: lower, isa, machine, tile. Must not: try plans, emit programs.
+May import: lower, isa, machine, _kernels, tile. Must not: try plans, emit programs.
 
 The general pricing kernel knows neither slices without work nor operands that stay in scratchpad. A slice's rows
 are measured once per distinct shape; the engines and the DDR work side by side, so the slowest of them is the price.
@@ -15,6 +15,7 @@ from operator import add
 import numpy as np
 
 from tx8fast import isa
+from tx8fast._kernels import distinct_rows
 from tx8fast.lower.base import Lowering, Slice
 from tx8fast.lower.emitter import Emitter
 from tx8fast.machine import Machine
@@ -54,10 +55,10 @@ def slice_prices(low: Lowering, machine: Machine, parts: np.ndarray, slices: np.
         pieces, shard, length = (tuple(x[i].tolist()) for x in (own_parts, shards, lens))
         return Tiling(low, Plan(pieces, shard, length, order, 2, 0, 0, ""))
 
-    _, first_of, tile_of = np.unique(shards, axis=0, return_index=True, return_inverse=True)
+    tile_of, first_of = distinct_rows(shards.view(np.uint64), range(shards.shape[1]))
     density = np.array([low.density(*tiling(i).busiest) for i in first_of.tolist()])
     # about so many slices of the factors whose place matters have work; they are counted where it may matter
-    found = price * trips[:, own].prod(axis=1) * density[tile_of.reshape(-1)]
+    found = price * trips[:, own].prod(axis=1) * density[tile_of]
     steps: dict[bytes, float] = {}  # shard and lengths of these factors -> slices of them, by their work
     own_cuts = np.hstack([shards[:, own], lens[:, own]])
     least = math.inf

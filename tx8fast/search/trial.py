@@ -61,12 +61,15 @@ class PlanTimer:
         self, low: Lowering, machine: Machine, uncut: dict[tuple, int] | None = None, most: int = MAX_STEPS
     ) -> None:
         self.most = most
-        self.low, self.machine = low, machine
+        self.low, self.machine, self.ragged = low, machine, bool(low.skipping)
         self.pool = Pool(machine)
         self.accesses = [*low.reads, *low.writes]
         self.staggered = {f: c for a in self.accesses for f, c in a.staggered.items()}
         self.known: dict[tuple, int] = {}
         self.uncut = self.known if uncut is None else uncut
+        #: by plan and the trips that were tried, of those of which all orders were: cycles of the first order before and after they
+        #: were rounded, and of the best one
+        self.tried: dict[tuple, tuple[float, int, int]] = {}
         ends = isa.sequence_cycles(machine, isa.make("wait"), isa.make("barrier"))
         self.rim_cycles = machine.kcore.launch_cycles + ends  # before the first row and behind the last
         # every buffer copy has a space of its own, the same in every plan; the event kernel knows no limit
@@ -91,7 +94,7 @@ class PlanTimer:
         ]  # lengths of a slice, or where it lies -> block
 
     def closer(self) -> PlanTimer:
-        """Return a timer that leaves out fewer trips; blocks of rows are those of both."""
+        """Return a timer that leaves out fewer trips; blocks of rows, and trials of as many trips, are those of both."""
         out = copy(self)
         out.most, out.known = CLOSER_STEPS, {}
         out.uncut = out.known
@@ -116,70 +119,72 @@ class PlanTimer:
         ]
         trials: dict[tuple, Trial] = {}
         known = [self.known if any(map(self.low.reduce.__getitem__, nest)) else self.uncut for nest in loops]
-        for where, key, tiling, nest in zip(known, same, tilings, loops, strict=True):
-            if key not in where and key not in trials:
-                trials[key] = self._prepare(tiling, nest)
+        full = [[] if self.ragged else [t.trips[f] for f in nest] for t, nest in zip(tilings, loops, strict=True)]
+        short = [shortened(trips, self.most) for trips in full]
+        forms = [(key, *trips) for key, trips in zip(same, short, strict=True)]
+        for i, (where, key, form) in enumerate(zip(known, same, forms, strict=True)):
+            if key not in where and form not in self.tried and form not in trials:
+                trials[form] = self._prepare(tilings[i], loops[i], (short[i], full[i]))
         self.pool.fill()
-        for where, key in zip(known, same, strict=True):
+        for where, key, form in zip(known, same, forms, strict=True):
             if key not in where:
-                where[key] = self._run(trials[key], least)
+                where[key] = self._found(form, least) if form in self.tried else self._run(trials[form], form, least)
             least = min(least, where[key])
         return [where[key] for where, key in zip(known, same, strict=True)]
 
-    def _prepare(self, tiling: Tiling, loops: tuple[int, ...]) -> Trial:
-        low, plan = self.low, tiling.plan
-        ragged = bool(low.skipping)
-        full = [] if ragged else [tiling.trips[f] for f in loops]
-        short = shortened(full, self.most)
-        lo, hi = tiling.busiest if ragged else self._range(tiling, dict(zip(loops, short, strict=False)))
+    def _prepare(self, tiling: Tiling, loops: tuple[int, ...], trips: tuple[list[int], list[int]]) -> Trial:
+        plan = tiling.plan
+        lo, hi = tiling.busiest if self.ragged else self._range(tiling, dict(zip(loops, trips[0], strict=False)))
         shared = [k for k, g in enumerate(plan.shared) if g > 1]
         groups = {k: (sharing.groups(tiling, k), tiling.loaders[k]) for k in shared}
-        order = tile_order(tiling, lo, hi, shared, limit=MAX_RAGGED if ragged else None)
-        return Trial(tiling, (short, full), order, *self._blocks(tiling, order, groups))
+        order = tile_order(tiling, lo, hi, shared, limit=MAX_RAGGED if self.ragged else None)
+        return Trial(tiling, trips, order, *self._blocks(tiling, order, groups))
 
-    def _run(self, trial: Trial, least: float) -> int:
-        """Return the cycles of a trial; of one that is far above `least`, those of its first order."""
+    def _found(self, form: tuple, least: float) -> int:
+        """Return the cycles of a trial whose orders are known; of one that is far above `least`, those of its first order."""
+        rough, first, best = self.tried[form]
+        return first if HOPELESS * rough > least else best
+
+    def _run(self, trial: Trial, form: tuple, least: float) -> int:
+        """Return the same of a new one."""
         tiling, pool = trial.tiling, self.pool
         block, shift, step, hidden = np.array(trial.actions).reshape(-1, 4).T
         count = pool.size[block]
         last = np.cumsum(count)
-        # rows of all blocks, one after the other
-        at = pool.place[np.arange(last[-1]) + np.repeat(pool.begin[block] - last + count, count)]
-        rows = pool.rows.of(at)
-        distance, moved = np.array(self.distances), np.repeat(shift, count)[:, None]
-        for ranges in (rows.read, rows.write):
-            ranges += distance[moved, ranges[..., 0] // SPACE][..., None]
+        plain, which = pool.moved(block, shift, np.array(self.distances), SPACE)
+        rows = plain.of(which)
         share, port = self.machine.ddr_bytes_per_cycle / busy_tiles(tiling), float(self.machine.dma.port_bytes)
         if sharing.stagger(tiling):
             # tiles are behind by one setup: those of a part's further transfers meet
-            first = np.zeros(len(at), np.int64)
-            first[(last - count)[count > 0]] = hidden[count > 0]
-            rows.fixed[:] -= first * sharing.hidden_setup(rows.fixed, rows.ddr_bytes, share, port)
+            later = np.zeros(len(which), np.int64)
+            later[(last - count)[count > 0]] = hidden[count > 0]
+            rows.fixed[:] -= later * sharing.hidden_setup(rows.fixed, rows.ddr_bytes, share, port)
         rate = min(share, port)
         if trial.multicasts.count:
             fill = trial.order.last_fills[np.repeat(step, count)]
-            nodes = Nodes(
-                self.machine, rows, (rows.read, rows.write, np.arange(len(at))), trial.in_rows(last - count, last), fill
-            )
+            nodes = Nodes(self.machine, rows, (plain.read, plain.write, which), trial.in_rows(last - count, last), fill)
             costs, orders = nodes.costs, (nodes.seen(*nodes.ordered(rate, way)) for way in TRIED)
         else:
-            took, before = rows.took(rate), byte_dependences(rows.read, rows.write)
+            took, before = rows.took(rate), byte_dependences(plain.read, plain.write, which)
             free = list_orders(rows.kind, rows.issue, took, before, free_ranks(took, before))
             costs, orders = rows, ((order, None) for order in free)
         place, found = np.zeros(len(rows.kind) + WAITS, np.int64), []
+        rough, first, missing = 0.0, 0, 0.0
         for order, windows in orders:
-            result = measured(costs, order, share, port, windows)
-            found.append((result, order))
+            found.append((result := measured(costs, order, share, port, windows), order))
             if len(found) == 1:
-                first = result.cycles, self._left_out(trial, place, last, result, order)
-                if HOPELESS * (sum(first) + self.rim_cycles) > least:
-                    break
+                missing = self._left_out(trial, place, last, result, order)
+                rough = result.cycles + missing + self.rim_cycles
+                first = result.cycles + round(missing) + self.rim_cycles
+                if HOPELESS * rough > least:
+                    return first
         best = better([f.cycles for f, _ in found])
-        (result, order), missing = found[best], first[1]
+        (result, order), opening = found[best], found[0][0]
         if best:
             # an order may put off some rows of all steps to the end of those that are tried: what is left out gains no more than these
-            missing = max(self._left_out(trial, place, last, result, order), missing * result.cycles / first[0])
-        return result.cycles + round(missing) + self.rim_cycles
+            missing = max(self._left_out(trial, place, last, result, order), missing * result.cycles / opening.cycles)
+        self.tried[form] = rough, first, result.cycles + round(missing) + self.rim_cycles
+        return self.tried[form][2]
 
     def _left_out(
         self, trial: Trial, place: np.ndarray, last: np.ndarray, result: EventResult, order: np.ndarray
@@ -189,7 +194,7 @@ class PlanTimer:
         place[order] = np.arange(len(order))
         # the last step of a result ends late, when steps of the next one are over: steps alike are compared
         ends = result.end[place[last[trial.computes] - 1]]
-        if not self.low.skipping:
+        if not self.ragged:
             return left_out(*trial.trips, ends)
         ends = np.maximum.accumulate(ends)
         half = max(1, len(ends) // 2)
@@ -220,7 +225,8 @@ class PlanTimer:
         low, n_read = self.low, len(self.low.reads)
         stored = [n_read + j for j in range(len(low.writes)) if n_read + j not in tiling.plan.held]
         steps, parity, fills, transfers = order.steps, order.parity, order.fills, self.transfers
-        shapes = [(s.lo, s.hi) if low.positional or self.staggered else tuple(map(sub, s.hi, s.lo)) for s in steps]
+        by_place = low.positional or bool(self.staggered)
+        shapes = [(s.lo, s.hi) if by_place else tuple(map(sub, s.hi, s.lo)) for s in steps]
         placed = [a.placed for a in self.accesses]
         forms = [low.slice_form(s.lo, s.hi) for s in steps]
         shifts = [self._copy_shift(s.copy) for s in steps]
@@ -233,6 +239,7 @@ class PlanTimer:
                 brought.setdefault(k, []).append(f)
         exchanged: list[tuple[int, int, int, int]] = []  # the action of every fill's exchange, and the rest of it
         reaches: list[Reach] = []
+        passing = self._exchange() if fills else 0
         for kind, i, access, f in order.actions:
             if kind == "load" or kind == "store":
                 s = steps[i]
@@ -256,15 +263,20 @@ class PlanTimer:
                 parts.append((len(out) // 4, f, brought[access][turn - 2] if turn > 1 else -1))
                 out += block, 0, 0, int(f > 0)
             elif kind == "exchange":
-                fill, at, same = fills[f], len(out) // 4, not tiling.plan.gathered
-                own = [(k, steps[n], shapes[n] if same else n) for k in fill.changed for n in [fill.step_of(k)]]
-                alike = fill.changed, fill.chunk, f > 0, *[(x, s.copy[k], fill.version[k] % 2) for k, s, x in own]
+                fill, at, by_form = fills[f], len(out) // 4, by_place and fills[f].chunk < 0
+                at_steps = [(k, fill.step_of(k)) for k in fill.changed]
+                if tiling.plan.gathered:
+                    own = [n for _, n in at_steps]
+                else:
+                    own = [self._form(k, steps[n]) if by_form else shapes[n] for k, n in at_steps]
+                turns = [(steps[n].copy[k], fill.version[k] % 2) for k, n in at_steps]
+                alike = fill.changed, fill.chunk, f > 0, *own, *turns
                 if alike not in sent:
                     sending, cycles, reach = self._multicast(tiling, order, f, groups)
                     sent[alike] = sending, cycles, len(reaches)
                     reaches.append(reach)
                 exchanged.append((at, *sent[alike]))
-                out += self._exchange(), 0, 0, 0
+                out += passing, 0, 0, 0
             elif kind == "emit":
                 computes.append(len(out) // 4)
                 out += self._compute(steps[i], forms[i], parity[i]), shifts[i], i, 0

@@ -118,7 +118,7 @@ def loop_steps(tiling: Tiling, lo: Sequence[int], hi: Sequence[int], limit: int 
             filled[k] += 1
         copy = [0] * len(copies)
         for k, n in several:
-            copy[k] = used[k] if k in used else max(0, filled[k] - (k < n_read)) % n
+            copy[k] = used[k] if k in used else (filled[k] - (k < n_read)) % n if filled[k] else 0
         for k in kept:
             copy[k] = turn
         changed = tuple(new)

@@ -117,6 +117,7 @@ class Nodes:
         self.fill = np.where(engine, fill[at], 0)
         self.fill[self.waiting] = self.fill[self.meeting] = self.fill[self.receiving] = np.arange(count)
         self.before = self._before(touched, multicasts)
+        self.ranks: dict[tuple, np.ndarray] = {}  # by what they depend on, of ways that have them in common
         self.home = self._home()
         # of a multicast the tile sees one message, to itself
         last, sends = end - 1, end - 1 > begin
@@ -166,6 +167,8 @@ class Nodes:
     def _over_borders(self) -> list[np.ndarray]:
         """Return pairs of nodes: a border follows what it sees sent, and the loads of the nest behind it the last fill before it, so that
         they do not keep that nest's own ones waiting."""
+        if not self.borders:
+            return []
         at, count = self.between, np.array([b.multicasts for b in self.borders], np.int64)
         rows, loads = np.flatnonzero(self.row >= 0), np.flatnonzero(self.kind == DDR_LOADS)
         pairs: list[tuple[np.ndarray, np.ndarray]] = []
@@ -233,13 +236,10 @@ class Nodes:
         stay = np.where(way.behind & (self.kind == STORES), STEPS * self.fill + BEHIND + 1, 0)
         cycles = np.where(self.row >= 0, self.costs.took(rate)[np.maximum(self.row, 0)], self.landing)
         before = within_reach(self.before, way.reach) if way.reach else self.before
-        rank = np.arange(len(self.kind))
-        if way.policy == "stepped":
-            busy = np.where(self.row >= 0, cycles, self.issue + self.landing)
-            rank = by_steps(self.kind, busy, self.fill, before)
-        elif way.better_than:
-            rank = self._better(cycles, before, way)
-        issue = self.issue
+        key = rate, way.policy, way.reach, way.better_than, way.held
+        if key not in self.ranks:
+            self.ranks[key] = self._rank(cycles, before, way)
+        rank, issue = self.ranks[key], self.issue
         if way.whole:
             issue, cycles = self.issue + self.landing, np.where(self.row >= 0, cycles, 0)
         return Ranked(rank, stay, issue, cycles, before)
@@ -278,6 +278,12 @@ class Nodes:
         ):
             own[theirs] = mine[multicasts : multicasts + count]
         return own
+
+    def _rank(self, cycles: np.ndarray, before: Csr, way: Way) -> np.ndarray:
+        if way.policy == "stepped":
+            busy = np.where(self.row >= 0, cycles, self.issue + self.landing)
+            return by_steps(self.kind, busy, self.fill, before)
+        return self._better(cycles, before, way) if way.better_than else np.arange(len(self.kind))
 
     def _better(self, cycles: np.ndarray, before: Csr, way: Way) -> np.ndarray:
         """Return the rank of every node for an order that is better than another one. Backwards nobody knows what a wait will

@@ -61,9 +61,9 @@ class Order:
     def last_fills(self) -> np.ndarray:
         """(steps,): the number of the last fill that each step uses."""
         last = np.zeros(len(self.steps), np.int64)
-        for f, fill in enumerate(self.fills):
-            at = min(map(fill.step_of, fill.changed))
-            last[at] = max(last[at], f)
+        # the first step for which one of a fill's reads changes; of equal ones the last fill stays
+        at = [fill.step - bool(fill.behind) for fill in self.fills]
+        last[at] = np.arange(len(at))
         return np.maximum.accumulate(last)
 
 

@@ -32,7 +32,7 @@ from tx8fast.records import dataclass
 from tx8fast.tile.blocks import Code, Columns, aliased_ranges
 from tx8fast.tile.epochs import by_steps
 from tx8fast.tile.joined import TileCode
-from tx8fast.tile.nodes import Nodes, Ranked, Touched
+from tx8fast.tile.nodes import CORE, Nodes, Ranked, Touched
 from tx8fast.tile.ranks import Way, by_path
 
 #: orders of instructions: that of the loop nest, list scheduling over the whole nest, and the same by time steps
@@ -177,6 +177,8 @@ class TileOrder:
         self.known: dict[tuple[bytes, ...], tuple[np.ndarray, Ordered]] = {}  # what an order depends on -> it
         self.way: Way | None = None  # of codes with multicasts
         self.listed: dict[tuple[bytes, ...], tuple[Ranked, tuple[np.ndarray, np.ndarray]]] = {}  # of them, by form
+        self.found: dict[tuple, Found] = {}  # by what a code's nodes are made of
+        self.alike: dict[bytes, int] = {}  # what a row costs and touches -> a number
 
     def of_tile(self, tile: TileCode) -> Found:
         """Return the wanted order of a tile's rows."""
@@ -208,8 +210,28 @@ class TileOrder:
 
     def _shared(self, tile: TileCode) -> Found:
         """As `of_tile`, where tiles pass operands on. All codes of a segment are ordered as the first one, because their tiles meet."""
-        code = tile.code
-        costs = code.columns.of(code.at)
+        if self.aliased is not None:  # the bytes in DDR differ from tile to tile
+            return self._listed(tile)
+        made_of = self._made_of(tile)
+        if made_of not in self.found:
+            self.found[made_of] = self._listed(tile)
+        return self.found[made_of]
+
+    def _made_of(self, tile: TileCode) -> tuple:
+        """Return what the nodes of a code are made of: costs of its rows and, of those of engines, the bytes that they touch; where the
+        messages of the core lie differs from tile to tile."""
+        columns, multicasts = tile.code.columns, tile.multicasts
+        own = (columns.kind < CORE)[:, None]
+        costs = (columns.kind, columns.issue, columns.fixed, columns.ddr_bytes, columns.windows)
+        touched = (own * x.reshape(len(x), -1) for x in (columns.read, columns.write))
+        alike = np.concatenate([np.stack(costs, axis=1), *touched], axis=1)
+        alike = alike.view(f"V{alike.itemsize * alike.shape[1]}").ravel().tolist()
+        number = np.array([self.alike.setdefault(row, len(self.alike)) for row in alike], np.int32)[tile.code.at]
+        arrays = (number, tile.fill, *multicasts[:5], multicasts.loads)
+        return (*[array.tobytes() for array in arrays], *multicasts.reaches)
+
+    def _listed(self, tile: TileCode) -> Found:
+        code, costs = tile.code, tile.code.columns.of(tile.code.at)
         nodes = Nodes(self.machine, costs, self.touched(code, costs), tile.multicasts, tile.fill)
         form = nodes.form(self.rate)
         if self.way is not None:

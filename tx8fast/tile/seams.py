@@ -47,14 +47,14 @@ class LaunchOrder:
         apart = self._apart(tile, nests, alone)
         drains = sorted({f.drains for f in alone if f.nodes is not None}) or [False]
         movable = order.wanted != "nest" and len(code.at) <= MAX_ROWS and all(map(_movable, nests))
-        costs = code.columns.of(code.at)
         if not movable or self.apart:
             # no wait stands between nests without multicasts
             if self.way is None and not tile.multicasts.count and len(code.at) <= MAX_ROWS:
-                together = measured(costs, apart[0], self.share, order.port, apart[1]).cycles
+                together = measured(code.columns.of(code.at), apart[0], self.share, order.port, apart[1]).cycles
                 self.saved_cycles = max(0, self._waiting(nests, alone) - together)
             self.way = self.way or (True, False)
             return apart
+        costs = code.columns.of(code.at)
         held, order.aliased = order.aliased, self.aliased
         nodes = Nodes(self.machine, costs, order.touched(code, costs), tile.multicasts, tile.fill, tile.borders)
         order.aliased = held

@@ -51,9 +51,14 @@ def sharers(tiling: Tiling) -> tuple[int, ...]:
 
 def groups(tiling: Tiling, k: int) -> Groups:
     """Return the sets of tiles that load read k together, that of tile 0 first."""
-    own = tiling.low.reads[k].factors
+    return _groups(tiling.plan.parts, tiling.low.reads[k].factors)
+
+
+@lru_cache(maxsize=256)
+def _groups(parts: tuple[int, ...], own: frozenset[int]) -> Groups:
+    """Return the sets of tiles that have the same ranges of the factors `own`."""
     found: dict[tuple, int] = {}
-    for tile, point in enumerate(itertools.product(*map(range, tiling.plan.parts))):
+    for tile, point in enumerate(itertools.product(*map(range, parts))):
         mine = tuple([x for f, x in enumerate(point) if f in own])
         found[mine] = found.get(mine, 0) | 1 << tile
     return tuple(found.values())
