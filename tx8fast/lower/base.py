@@ -65,6 +65,7 @@ class Lowering:
     takes: frozenset[str] = frozenset()  # kinds of the ops it lowers; empty: it finds out by other means
     variant = 0  # which of the record's lowerings this is; 0: the one `lower` returns
     shared_copies = 2  # scratchpad buffers of an operand that tiles load together
+    exchanges = False  # True: tiles send each other more than the operands that its plan says are shared
     sharing = True  # option of the compile: False makes every tile load for itself
     keeps = False  # True: reads may stay for all slices of a reduction, slices may have no work: priced by the slice
     turns = 0  # `Slice.parity` counts slices up to this; 0: finished results, up to 2

@@ -87,6 +87,7 @@ class Collective(Lowering):
     """One collective over all chips of a grid (attribute `grid`, from the module). Code differs by chip and tile."""
 
     kind = "dte"
+    exchanges = True
 
     def __init__(self, record: OpRecord, machine: Machine) -> None:
         super().__init__(record, machine)

@@ -65,6 +65,7 @@ class Stream(Lowering, ABC):
     """The part of a stream that its code builder and its plan need."""
 
     chains = False  # type: ignore[assignment]
+    exchanges = True
     n_images: int
     rounds: list[Round]
     at: dict[tuple, int]  # offsets in the arena: ("fill", key), ("part", key), and what the subclass adds

@@ -1,6 +1,6 @@
 """Launches that leave tiles idle, moved beside others: to an earlier stretch between barriers, and to tiles that wait there.
 
-May import: graph_table, lower, machine, tile. Must not: choose groups or plans.
+May import: graph_table, isa, machine, tile. Must not: choose groups or plans.
 
 Between two barriers every tile does its part of one launch after the other, so a stretch takes as long as its busiest tile, and no less than
 the DDR needs for all that its launches move. A launch none of whose tiles exchanges anything may run on any tiles; it may
@@ -16,8 +16,6 @@ import numpy as np
 
 from tx8fast import isa
 from tx8fast.graph_table import FunctionTable, Step
-from tx8fast.lower.collective import Collective
-from tx8fast.lower.rounds import Stream
 from tx8fast.machine import Machine
 from tx8fast.records import dataclass
 from tx8fast.tile.tiling import Planned
@@ -41,7 +39,7 @@ def load_of(p: Planned, machine: Machine) -> Load:
     """Return the load of a planned launch, as the search has estimated it."""
     nests = p.nests or (p,)
     own = p.plan.estimate_cycles - isa.sequence_cycles(machine, isa.make("barrier"))
-    if any(isinstance(n.low, Stream | Collective) for n in nests):
+    if any(n.low.exchanges for n in nests):
         return Load(np.full(machine.n_tiles, float(own)), 0.0, apart=False)
     busy = np.array([[not r.idle for r in n.tiling.ranges] for n in nests]).any(axis=0)
     sent = any(n.plan.gathered or n.plan.delivered or max(n.plan.shared, default=1) > 1 for n in nests)
