@@ -52,7 +52,10 @@ def _place(d: Draft, x: Value) -> tuple[Value, Value]:
     room = int(np.prod(x.shape[:last]))
     flat = d.rng.choice(room, min(room, d.int(1, 4)), replace=False)
     idx = np.stack(np.unravel_index(flat, x.shape[:last]), -1).astype(np.int64)
-    where = d.weight(idx) if d.chance(0.5) else d.input(idx, I64)
+    known = d.chance(0.5)
+    if known and d.chance(0.3):  # counted from the end
+        idx = idx - np.array(x.shape[:last])
+    where = d.weight(idx) if known else d.input(idx, I64)
     return where, d.like(x, (*idx.shape[:-1], *x.shape[last:]))
 
 

@@ -80,6 +80,8 @@ def conv(d: Draft, x: Value, op: str) -> Value:
     c = x.shape[1]
     groups = d.pick([1, 1, 1, c, 2 if c % 2 == 0 else 1])
     out = groups * d.pick([1, 2]) if groups > 1 else d.pick(WIDTHS)
+    if "auto_pad" not in attrs and d.chance(0.1):  # also windows that see padding alone
+        attrs["pads"] = [d.int(0, k + 1) for k in (*attrs["kernel_shape"], *attrs["kernel_shape"])]
     if "auto_pad" not in attrs and d.chance(0.15):
         attrs["dilations"] = [2 if (k - 1) * 2 < s else 1 for k, s in zip(attrs["kernel_shape"], x.shape[2:])]
     n = c // groups * int(np.prod(attrs["kernel_shape"]))

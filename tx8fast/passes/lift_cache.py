@@ -10,6 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from tx8fast.ir.attrs import DENSE_DTYPES, DenseAttr
 from tx8fast.ir.core import Op, Value
 from tx8fast.ir.program import IRProgram
 from tx8fast.ir.rewrite import Pattern, Rewriter, pattern, rewrite_greedily
@@ -51,12 +52,11 @@ def _first(v: Value, count: int, constants: Constants, op: Op, rw: Rewriter) -> 
 
 
 def _plus(rw: Rewriter, v: Value, offset: int, op: Op) -> Value:
-    if not offset:
-        return v
-    from tx8fast.ir.attrs import DENSE_DTYPES, DenseAttr
+    return rw.insert("add", v, _number(rw, np.array([offset]), v.dtype, op), before=op).result if offset else v
 
-    number = rw.insert("constant", before=op, value=DenseAttr(np.array([offset], DENSE_DTYPES[v.dtype][1])))
-    return rw.insert("add", v, number.result, before=op).result
+
+def _number(rw: Rewriter, array: np.ndarray, dtype: str, op: Op) -> Value:
+    return rw.insert("constant", before=op, value=DenseAttr(array.astype(DENSE_DTYPES[dtype][1]))).result
 
 
 def _consecutive(array: np.ndarray) -> bool:
@@ -72,6 +72,9 @@ def _scatter(constants: Constants):
             return False
         if not 0 < indices.shape[0] <= cache.shape[0] or len(cache.shape) < 2:
             return False
+        known = constants.array(indices)
+        if known is not None and (known < 0).any():  # places that count from the end
+            indices = _number(rw, np.where(known < 0, known + cache.shape[0], known), indices.dtype, op)
         first = _first(indices, indices.shape[0], constants, op, rw)
         if first is None:
             return False

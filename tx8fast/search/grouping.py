@@ -93,12 +93,14 @@ def _is_product(step: Step) -> bool:
 
 
 def order_steps(fn: FunctionTable) -> list[Step]:
-    """Return the steps depth first from the results, each right behind its producer of the longest chain."""
+    """Return the steps depth first from the results, each right behind its producer of the chain with most products, of these the longest:
+    what masks and tables are made of stands before the product that they meet."""
     maker = {v: i for i, s in enumerate(fn.steps) for v in s.outputs}
     needs = [list(dict.fromkeys(maker[v] for v in s.inputs if v in maker)) for s in fn.steps]
-    height = [0] * len(fn.steps)
+    height = [(0, 0)] * len(fn.steps)  # products, steps
     for i, before in enumerate(needs):  # steps arrive in a topological order
-        height[i] = 1 + max((height[j] for j in before), default=0)
+        products, length = max([height[j] for j in before], default=(0, 0))
+        height[i] = products + _is_product(fn.steps[i]), length + 1
     used = {j for before in needs for j in before}
     order: list[int] = []
     done = [False] * len(fn.steps)
