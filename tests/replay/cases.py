@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from onnx import numpy_helper
+import onnx
+from onnx import TensorProto, helper, numpy_helper
 
 from tests.support.cnn_models import CnnBuilder, resnet50
 from tests.support.model_corpus import CONFIGS
@@ -108,6 +109,25 @@ def resnext(path: Path) -> Path:
     return b.save(path, (8, 3, 224, 224), y, (8, 256))
 
 
+def elementwise(path: Path) -> Path:
+    """Write element-wise ops on dense inputs: no product that would have them in blocks."""
+    shape = [512, 1024]
+    steps = [
+        ("Mul", "a b", "s"),
+        ("Abs", "s", "t"),
+        ("Greater", "t a", "m"),
+        ("Where", "m t b", "u"),
+        ("Exp", "u", "y"),
+    ]
+    nodes = [helper.make_node(kind, ins.split(), [out]) for kind, ins, out in steps]
+    ins, outs = ([helper.make_tensor_value_info(n, TensorProto.FLOAT, shape) for n in names] for names in ("ab", "y"))
+    proto = helper.make_model(
+        helper.make_graph(nodes, "g", ins, outs), opset_imports=[helper.make_opsetid("", 20)], ir_version=9
+    )
+    onnx.save(proto, path)
+    return path
+
+
 def _all() -> dict[str, Case]:
     llama, qwen, bert = CONFIGS["Llama 3 8B"], CONFIGS["Qwen 2.5 7B"], CONFIGS["BERT base"]
     families = {
@@ -125,6 +145,7 @@ def _all() -> dict[str, Case]:
         "vit-base": {f"batch {n}": _config(_VIT, batch=n) for n in (1, 8)},
         "resnet-50": {f"batch {n}": _resnet(n) for n in (1, 7, 8, 16, 17)},
         "mobilenet-v2": {"batch 8": Case(lambda folder: mobilenet(folder / "net.onnx"), {"dtype": "bf16"})},
+        "elementwise": {"dense": Case(lambda folder: elementwise(folder / "net.onnx"), {"dtype": "bf16"})},
         "resnext stage": {"batch 8": Case(lambda folder: resnext(folder / "net.onnx"), {"dtype": "bf16"})},
     }  # fmt: skip
     found = {f"{model} {name}": case for model, cases in families.items() for name, case in cases.items()}

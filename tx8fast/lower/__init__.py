@@ -19,6 +19,7 @@ from tx8fast.lower.collective import Collective
 from tx8fast.lower.contraction import Contraction
 from tx8fast.lower.conv_chain import ConvChain
 from tx8fast.lower.convolution import as_product, convolution
+from tx8fast.lower.dense_ops import as_rows
 from tx8fast.lower.elementwise import Elementwise
 from tx8fast.lower.fused import Fused
 from tx8fast.lower.kernel_core import KernelCore
@@ -68,7 +69,7 @@ def lower(record: OpRecord | GroupRecord, machine: Machine) -> tuple[Lowering, s
             return _chain(record, machine), ""
         if is_attention(record.ops):
             return Attention(record, machine), ""
-        return (SequenceStream if "softmax" in kinds else Fused)(record, machine), ""
+        return SequenceStream(record, machine) if "softmax" in kinds else Fused(as_rows(record), machine), ""
     if record.kind in KINDS:
         try:
             return Collective(record, machine), ""
