@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from tx8fast import isa
-from tx8fast.graph_table import FunctionTable, Step
+from tx8fast.graph_table import FunctionTable, Record, Step
 from tx8fast.machine import Machine
 from tx8fast.records import dataclass
 from tx8fast.tile.tiling import Planned
@@ -58,7 +58,7 @@ def stretch_cycles(loads: Sequence[Load]) -> np.ndarray:
     return np.maximum(at.max(axis=-1), sum([load.ddr_cycles for load in loads]))
 
 
-def run_side_by_side(fn: FunctionTable, plans: Mapping[object, Planned], machine: Machine) -> None:
+def run_side_by_side(fn: FunctionTable, plans: Mapping[Record, Planned], machine: Machine) -> None:
     """Move launches of a function, ordered by `place_barriers`, where that makes stretches shorter; the longest ones first."""
     places = _Places(fn, plans, machine)
     for i in places.free():
@@ -71,9 +71,10 @@ class _Places:
     """Where the launches of a function run. stretch: by step, the number of barriers before it; first_tile: of launches that were
     moved, the tile that does the part of tile 0."""
 
-    def __init__(self, fn: FunctionTable, plans: Mapping[object, Planned], machine: Machine) -> None:
+    def __init__(self, fn: FunctionTable, plans: Mapping[Record, Planned], machine: Machine) -> None:
         self.fn, self.n_tiles, self.stretch = fn, machine.n_tiles, stretches(fn.steps)
-        runs = {i: s.record for i, s in enumerate(fn.steps) if s.kind == "group" and not s.is_empty}
+        steps = [(i, s.record) for i, s in enumerate(fn.steps) if s.kind == "group" and not s.is_empty]
+        runs = {i: record for i, record in steps if record is not None}
         known = {record: load_of(plans[record], machine) for record in dict.fromkeys(runs.values())}
         self.loads = {i: known[record] for i, record in runs.items()}
         self.within: dict[int, list[int]] = {}  # by stretch, its launches in order
