@@ -9,6 +9,7 @@ run in any stretch behind those that make what it reads and before those that re
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -47,6 +48,10 @@ def load_of(p: Planned, machine: Machine) -> Load:
     return Load(np.where(busy, float(own), 0.0), min(ddr, own), not sent)
 
 
+def _sum(loads: Sequence[Load]) -> Load:
+    return Load(np.sum([x.cycles for x in loads], axis=0), sum([x.ddr_cycles for x in loads]), apart=True)
+
+
 def stretch_cycles(loads: Sequence[Load]) -> np.ndarray:
     """Return the cycles (...) between two barriers: launches in turn on every tile, those whose tiles exchange parts once all of
     these are there."""
@@ -82,9 +87,8 @@ class _Places:
             self.within.setdefault(self.stretch[i], []).append(i)
         self.alone = {n: self._together(own) for n, own in self.within.items()}
         self.maker = {v: j for j, s in enumerate(fn.steps) for v in s.outputs}
-        self.calls = {
-            self.stretch[i] for i, s in enumerate(fn.steps) if s.kind == "call"
-        }  # all that stands behind waits for them
+        #: what else stands in these waits for a call
+        self.calls = {n for n, s in zip(self.stretch, fn.steps, strict=True) if s.kind == "call"}
         self.first_tile: dict[int, int] = {}
 
     def free(self) -> list[int]:
@@ -97,13 +101,21 @@ class _Places:
         loads = [self.loads[i] for i in launches]
         if not loads or not all(x.apart for x in loads):
             return loads
-        return [Load(np.sum([x.cycles for x in loads], axis=0), sum([x.ddr_cycles for x in loads]), apart=True)]
+        return [_sum(loads)]
+
+    def _without(self, i: int) -> list[Load]:
+        """Return loads that take as long as the other launches of a launch's stretch."""
+        here, own = self.stretch[i], self.loads[i]
+        if len(self.within[here]) == 1 or len(self.alone[here]) > 1:
+            return self._together([j for j in self.within[here] if j != i])
+        (every,) = self.alone[here]
+        return [Load(every.cycles - own.cycles, every.ddr_cycles - own.ddr_cycles, apart=True)]
 
     def move(self, i: int) -> None:
         """Put a launch where it adds least, if that is worth it: as late as before, and on the same tiles, if nothing is better."""
         here, own = self.stretch[i], self.loads[i]
         turns = np.array([np.roll(own.cycles, n) for n in range(self.n_tiles)])
-        rest = self._together([j for j in self.within[here] if j != i])
+        rest = self._without(i)
         now = float(stretch_cycles(self.alone[here]) - stretch_cycles(rest))
         least, best = (1 - WORTH) * now, None
         before = range(here - 1, self._earliest(i) - 1, -1)
@@ -116,11 +128,14 @@ class _Places:
         if best is None:
             return
         self.within[here].remove(i)
-        self.stretch[i], self.first_tile[i] = best
-        self.loads[i] = replace(own, cycles=turns[best[1]])
-        self.within[best[0]] = sorted([*self.within[best[0]], i])
-        for n in {here, best[0]}:
-            self.alone[n] = self._together(self.within[n])
+        self.alone[here] = rest
+        self.stretch[i], self.first_tile[i] = there, turn = best
+        self.loads[i] = replace(own, cycles=turns[turn])
+        bisect.insort(self.within[there], i)
+        if all(x.apart for x in self.alone[there]):
+            self.alone[there] = [_sum([*self.alone[there], self.loads[i]])]
+        else:
+            self.alone[there] = self._together(self.within[there])
 
     def _with(self, i: int, own: Load, there: int, others: Sequence[Load]) -> np.ndarray:
         """Return the cycles of a stretch with launch i in it."""
