@@ -246,6 +246,16 @@ class Step:
         return self.record is not None and all(0 in s.shape for s in self.record.results)
 
 
+def epochs(steps: Sequence[Step]) -> list[int]:
+    """Return by step the number of barriers before it. Between two barriers tiles run at their own pace, so bytes that one step still
+    reads must not be written by another one of the same epoch. A call ends with a barrier."""
+    found, now = [], 0
+    for step in steps:
+        found.append(now)
+        now += step.kind == "call" or (step.kind == "group" and step.barrier and not step.is_empty)
+    return found
+
+
 @dataclass(slots=True)
 class FunctionTable:
     """One function: values are numbered; arguments first, parameters and constants by key."""

@@ -1,7 +1,8 @@
 """Order of steps, groups and barriers of a function table."""
 
 from tx8fast.graph_table import FunctionTable, OpRecord, Step, TensorSpec
-from tx8fast.search.grouping import merge, order_steps, place_barriers
+from tx8fast.search.barriers import place_barriers
+from tx8fast.search.grouping import merge, order_steps
 
 SPEC = TensorSpec((1, 64, 64), "bf16", "blocked")
 

@@ -1,62 +1,56 @@
-"""Launches that leave tiles idle run beside others: what a stretch takes, where launches go, and that values stay the same."""
+"""Launches that leave tiles idle run beside others: what an epoch takes, where launches go, and that values stay the same."""
 
 from __future__ import annotations
 
 import numpy as np
 import onnx
 import pytest
+from frontend.onnx.onnx_build import info, model, node
 from hunt.execute import digest
-from onnx import TensorProto, helper, numpy_helper
 
 import tx8fast
 from tx8fast import api
+from tx8fast.graph_table import epochs
 from tx8fast.search import program as search
-from tx8fast.search.side_by_side import Load, stretch_cycles, stretches
+from tx8fast.search.side_by_side import Load, epoch_cycles
+
+ROWS = 3
 
 
 def load(*cycles: float, ddr: float = 0.0, apart: bool = True) -> Load:
     return Load(np.array(cycles, float), ddr, apart)
 
 
-def test_a_stretch_takes_as_long_as_its_busiest_tile_and_no_less_than_the_ddr():
-    assert stretch_cycles([]) == 0
-    assert stretch_cycles([load(5, 5, 0, 0), load(0, 0, 7, 0)]) == 7
-    assert stretch_cycles([load(5, 5, 0, 0), load(0, 7, 7, 0)]) == 12
-    assert stretch_cycles([load(5, 5, 0, 0, ddr=4), load(0, 0, 7, 0, ddr=5)]) == 9
+def test_an_epoch_takes_as_long_as_its_busiest_tile_and_no_less_than_the_ddr():
+    assert epoch_cycles([]) == 0
+    assert epoch_cycles([load(5, 5, 0, 0), load(0, 0, 7, 0)]) == 7
+    assert epoch_cycles([load(5, 5, 0, 0), load(0, 7, 7, 0)]) == 12
+    assert epoch_cycles([load(5, 5, 0, 0, ddr=4), load(0, 0, 7, 0, ddr=5)]) == 9
 
 
 def test_tiles_that_exchange_wait_for_each_other():
-    assert stretch_cycles([load(5, 0), load(7, 7, apart=False)]) == 12
-    assert stretch_cycles([load(5, 0), load(0, 7), load(1, 1)]) == 8
+    assert epoch_cycles([load(5, 0), load(7, 7, apart=False)]) == 12
+    assert epoch_cycles([load(5, 0), load(0, 7), load(1, 1)]) == 8
 
 
 def test_all_places_are_asked_at_once():
     turns = Load(np.array([[3.0, 0, 0], [0, 3, 0], [0, 0, 3]]), 0.0, apart=True)
-    assert stretch_cycles([load(5, 1, 0), turns]).tolist() == [8, 5, 5]
-    assert stretch_cycles([turns, load(1, 1, 0, apart=False)]).tolist() == [4, 4, 3]
+    assert epoch_cycles([load(5, 1, 0), turns]).tolist() == [8, 5, 5]
+    assert epoch_cycles([turns, load(1, 1, 0, apart=False)]).tolist() == [4, 4, 3]
 
 
 def model_of(columns: dict[str, int], tail: str, width: int = 1024) -> onnx.ModelProto:
-    """A row times one matrix per name, and the result named `tail` through two more ops."""
+    """Rows times one matrix per name, and the result named `tail` through two more ops."""
     rng = np.random.default_rng(1)
-    weights = {n: rng.standard_normal((width, c)).astype(np.float32) / 32 for n, c in columns.items()}
-    nodes = [helper.make_node("MatMul", ["x", f"w_{n}"], [n]) for n in columns]
-    nodes += [helper.make_node("Softmax", [tail], ["t"]), helper.make_node("CumSum", ["t", "axis"], ["z"])]
-    outs = {**columns, "z": columns[tail]}
-    rows = 3
-    graph = helper.make_graph(
-        nodes,
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [rows, width])],
-        [helper.make_tensor_value_info(n, TensorProto.FLOAT, [rows, c]) for n, c in outs.items()],
-        [numpy_helper.from_array(w, f"w_{n}") for n, w in weights.items()]
-        + [numpy_helper.from_array(np.array(0, np.int64), "axis")],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+    weights = {f"w_{n}": rng.standard_normal((width, c)).astype(np.float32) / 32 for n, c in columns.items()}
+    steps = [node("MatMul", f"x w_{n}", n) for n in columns]
+    steps += [node("Softmax", tail, "t"), node("CumSum", "t axis", "z")]
+    outs = [info(n, (ROWS, c)) for n, c in {**columns, "z": columns[tail]}.items()]
+    return model(steps, [info("x", (ROWS, width))], outs, {**weights, "axis": np.array(0)})
 
 
-def compiled_both(model: onnx.ModelProto, path, monkeypatch: pytest.MonkeyPatch, **options):
-    onnx.save(model, path)
+def compiled_both(proto: onnx.ModelProto, path, monkeypatch: pytest.MonkeyPatch, **options):
+    onnx.save(proto, path)
     beside = tx8fast.compile(path, **options)
     monkeypatch.setattr(search, "run_side_by_side", lambda *_: None)
     apart = tx8fast.compile(path, **options)
@@ -67,11 +61,11 @@ def compiled_both(model: onnx.ModelProto, path, monkeypatch: pytest.MonkeyPatch,
 @pytest.mark.parametrize("dtype", ["bf16", "fp32"])
 @pytest.mark.parametrize("tail", ["a", "b", "c"])
 def test_products_of_few_columns_run_beside_others(tail, dtype, tmp_path, monkeypatch):
-    model = model_of({"a": 128, "b": 640, "c": 192}, tail)
-    beside, apart = compiled_both(model, tmp_path / "m.onnx", monkeypatch, dtype=dtype)
+    proto = model_of({"a": 128, "b": 640, "c": 192}, tail)
+    beside, apart = compiled_both(proto, tmp_path / "m.onnx", monkeypatch, dtype=dtype)
     assert beside.simulate().cycles < 0.95 * apart.simulate().cycles
     assert sum(s.barrier for s in beside.program.segments) <= sum(s.barrier for s in apart.program.segments)
-    x = np.random.default_rng(2).standard_normal((3, 1024)).astype(np.float32)
+    x = np.random.default_rng(2).standard_normal((ROWS, 1024)).astype(np.float32)
     one, other = (c.run({"x": x}, sanitize=True) for c in (beside, apart))
     assert all(np.array_equal(one[k], other[k]) for k in other)
     report = api.prove(beside.program, tmp_path / "m.onnx")
@@ -79,8 +73,8 @@ def test_products_of_few_columns_run_beside_others(tail, dtype, tmp_path, monkey
 
 
 def test_nothing_moves_where_all_tiles_have_work(tmp_path, monkeypatch):
-    model = model_of({"a": 4096, "b": 4096}, "a", 256)
-    beside, apart = compiled_both(model, tmp_path / "m.onnx", monkeypatch)
+    proto = model_of({"a": 4096, "b": 4096}, "a", 256)
+    beside, apart = compiled_both(proto, tmp_path / "m.onnx", monkeypatch)
     assert not any(s.first_tile for fn in beside.searched.table.functions.values() for s in fn.steps)
     assert digest(beside) == digest(apart)
 
@@ -90,10 +84,10 @@ def test_the_first_level_leaves_steps_where_they_are(tmp_path, monkeypatch):
     assert digest(beside) == digest(apart)
 
 
-def test_every_stretch_ends_with_one_barrier(tmp_path, monkeypatch):
+def test_every_epoch_ends_with_one_barrier(tmp_path, monkeypatch):
     beside, _ = compiled_both(model_of({"a": 128, "b": 640, "c": 192}, "b"), tmp_path / "m.onnx", monkeypatch)
     steps = beside.searched.table.functions["main"].steps
-    at = stretches(steps)
+    at = epochs(steps)
     for n in set(at):
         ends = [s.barrier for s, m in zip(steps, at, strict=True) if m == n and s.kind == "group"]
         assert ends[-1:] == [True] and not any(ends[:-1])

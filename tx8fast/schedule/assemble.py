@@ -55,8 +55,8 @@ class SegmentTable:
                 self.kernel_core.setdefault(record.kind, p.reason)
             self.known[key] = len(self.segments)
             made = build(p, self.machine, step, meet, self.order)
-            tiles = {n: np.roll(getattr(made, n), step.first_tile, axis=0) for n in ("tile_code", "tile_offset")}
-            self.segments.append(replace(made, arguments=declared(record), **tiles))
+            code, offset = (np.roll(x, step.first_tile, axis=0) for x in (made.tile_code, made.tile_offset))
+            self.segments.append(replace(made, arguments=declared(record), tile_code=code, tile_offset=offset))
             if self.progress is not None:
                 self.progress(len(self.segments), max(len(self.segments), len(self.plans)))
         return self.known[key]

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import field
 
 from tx8fast.alloc import Buffer, allocate_ddr
-from tx8fast.graph_table import FunctionTable, TensorSpec
+from tx8fast.graph_table import FunctionTable, TensorSpec, epochs
 from tx8fast.lower.transfer import spec_bytes
 from tx8fast.records import dataclass
 from tx8fast.schedule.capacity import intermediates_too_large
@@ -55,7 +55,7 @@ def plan_frames(functions: dict[str, FunctionTable], capacity_bytes: int) -> dic
 def _frame(fn: FunctionTable, functions: dict[str, FunctionTable], frames: dict[str, Frame], capacity: int) -> Frame:
     root = list(range(len(fn.values)))
     params = {v: (key, fn.values[v]) for v, key in fn.params.items()}
-    epoch = _epochs(fn)
+    epoch = epochs(fn.steps)
     for step in fn.steps:
         if step.kind == "alias":
             root[step.outputs[0]] = root[step.inputs[0]]
@@ -92,16 +92,6 @@ def _frame(fn: FunctionTable, functions: dict[str, FunctionTable], frames: dict[
         frame.offset = {r: int(o) for r, o in zip(own, placed.offsets, strict=True)}
         frame.size_bytes = -(-placed.peak_bytes // PAGE) * PAGE
     return frame
-
-
-def _epochs(fn: FunctionTable) -> list[int]:
-    """Number of barriers before each step. Between two barriers tiles run at their own pace, so bytes that one
-    step still reads must not be written by another one of the same epoch. A call ends with a barrier."""
-    epochs, now = [], 0
-    for step in fn.steps:
-        epochs.append(now)
-        now += step.kind == "call" or (step.kind == "group" and step.barrier and not step.is_empty)
-    return epochs
 
 
 class Arena:

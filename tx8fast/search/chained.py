@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tx8fast.graph_table import FunctionTable, GraphTable, Record, Step
+from tx8fast.search.barriers import place_barriers
 from tx8fast.search.candidates import edges_of
 from tx8fast.search.chains import Chains, Items
-from tx8fast.search.grouping import NO_PLAN, Parts, cost_of, place_barriers
+from tx8fast.search.grouping import NO_PLAN, Parts, cost_of
 from tx8fast.search.memory import Memory
 from tx8fast.search.partition import Edge, in_line, mask_of
 from tx8fast.search.planning import Planner

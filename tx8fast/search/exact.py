@@ -18,10 +18,11 @@ from typing import Any
 from tx8fast.errors import SearchLimitWarning
 from tx8fast.graph_table import FunctionTable, GraphTable, Step
 from tx8fast.records import dataclass
+from tx8fast.search.barriers import place_barriers
 from tx8fast.search.candidates import candidates, edges_of
 from tx8fast.search.chained import saving_most
 from tx8fast.search.chains import Chains
-from tx8fast.search.grouping import NO_PLAN, Option, best_cuts, cost_of, place_barriers
+from tx8fast.search.grouping import NO_PLAN, Option, best_cuts, cost_of
 from tx8fast.search.memory import Memory
 from tx8fast.search.partition import NODES, SECONDS, Choice, Limits, Problem, choose, in_line
 from tx8fast.search.planning import Planner

@@ -17,10 +17,11 @@ from tx8fast.errors import ConfigError, InfeasibleError
 from tx8fast.graph_table import FunctionTable, GraphTable, GroupRecord, Record, Step
 from tx8fast.lower import NotLowerable
 from tx8fast.records import dataclass
+from tx8fast.search.barriers import place_barriers
 from tx8fast.search.candidates import edges_of
 from tx8fast.search.chains import Chains
 from tx8fast.search.exact import FunctionReport
-from tx8fast.search.grouping import groupable, join, place_barriers, uses
+from tx8fast.search.grouping import groupable, join, uses
 from tx8fast.search.handover import Nest
 from tx8fast.search.members import record_key
 from tx8fast.search.memory import Memory

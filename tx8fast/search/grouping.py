@@ -13,7 +13,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 
 from tx8fast.errors import InfeasibleError
 from tx8fast.graph_table import FunctionTable, GraphTable, GroupRecord, OpRecord, Record, Step
@@ -22,6 +21,7 @@ from tx8fast.lower.chain import WINDOWS
 from tx8fast.lower.members import NORMS, is_product, may_follow, may_lead, may_lead_rows
 from tx8fast.lower.score_ops import is_attention
 from tx8fast.lower.sequences import BINARY, UNARY
+from tx8fast.search.barriers import place_barriers
 from tx8fast.search.planning import Planner
 
 NO_PLAN = 1e18  # cycles of an op that does not fit: it is left to the end, where all such ops are reported
@@ -378,19 +378,3 @@ def follows(records: Sequence[OpRecord], part: Sequence[Step], made: dict[int, i
         return False
     # leaders alone have their operand in common, or one reads what another makes
     return not all(leads) or bool(closing) or len({s.inputs[0] for s in part}) == 1
-
-
-def place_barriers(fn: FunctionTable) -> None:
-    """Sort steps by layer and put a barrier after each layer (back-end notes 15.1).
-
-    A step's layer is one more than the highest layer of its users; steps of one layer are independent."""
-    maker = {v: i for i, s in enumerate(fn.steps) for v in s.outputs}
-    layer = [0] * len(fn.steps)
-    for i in range(len(fn.steps) - 1, -1, -1):
-        for v in fn.steps[i].inputs:
-            if v in maker:
-                layer[maker[v]] = max(layer[maker[v]], layer[i] + (fn.steps[i].kind != "alias"))
-    order = sorted(range(len(fn.steps)), key=lambda i: -layer[i])
-    # aliases and steps without elements have no code, and a call ends with a barrier of its own: the last step that runs decides
-    ends = {layer[i]: i for i in order if fn.steps[i].kind != "alias" and not fn.steps[i].is_empty}
-    fn.steps = [replace(fn.steps[i], barrier=ends.get(layer[i]) == i) for i in order]
