@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from passes.lift_check import lifted
 from support.run_graph import run_graph
 from support.small_graph import SmallGraph, kinds, ops_of
 
@@ -117,3 +118,20 @@ def test_many_operands_are_put_together_in_steps(n):
     steps = -(-n // MAX_OPERANDS)
     check(p, ["slice"] * n + ["concat"] * (1 if steps == 1 else steps + 1), exact=True)
     assert all(len(op.operands) <= MAX_OPERANDS for op in ops_of(p, "concat"))
+
+
+PADDED = [((1, 1), (0, 0), (2, 0)), ((3, 2), (4, 1), (0, 3)), ((1, 5), (2, 6), (1, 1)), ((3, 3), (2, 2), (3, 2))]
+
+
+@pytest.mark.parametrize("dilation", [(1, 1), (2, 1)])
+@pytest.mark.parametrize("stride", [(1, 1), (2, 1), (2, 3)])
+@pytest.mark.parametrize(("kernel", "lo", "hi"), PADDED)
+def test_padding_that_windows_lie_in_becomes_a_part_of_the_image(kernel, lo, hi, stride, dilation):
+    g = SmallGraph(x=((2, 5, 7, 3), "f32"))
+    w = g.array("w", np.random.default_rng(0).standard_normal((*kernel, 4, 3)).astype(np.float32))
+    y = g("conv", g.args["x"], w, pad_lo=lo, pad_hi=hi, stride=stride, dilation=dilation)
+    p = g.done(y=g("conv", y, g.array("v", np.ones((1, 1, 2, 4), np.float32)), pad_lo=(1, 0)))
+    lifted(p, Legalize(), tolerance=1e-5)
+    for op in ops_of(p, "conv"):
+        reach = [(k - 1) * d for k, d in zip(op.operands[1].shape[:2], op.attrs["dilation"], strict=True)]
+        assert all(n <= r for name in ("pad_lo", "pad_hi") for n, r in zip(op.attrs[name], reach, strict=True))

@@ -184,7 +184,26 @@ def _put_together_in_steps(op: Op, rw: Rewriter) -> bool:
     return True
 
 
+@pattern("conv")
+def _windows_in_padding(op: Op, rw: Rewriter) -> bool:
+    """Where a window lies in the padding altogether, its row needs no band of the image: padding beyond a window's reach becomes a part of
+    the image."""
+    x, w = op.operands[:2]
+    if not _static(x, w):
+        return False
+    reach = [(k - 1) * d for k, d in zip(w.shape[:2], op.attrs["dilation"], strict=True)]
+    within = {n: tuple(map(min, op.attrs[n], reach)) for n in ("pad_lo", "pad_hi")}
+    lo, hi = ((0, *(p - r for p, r in zip(op.attrs[n], own, strict=True)), 0) for n, own in within.items())
+    if not any(lo + hi):
+        return False
+    padded = rw.insert("pad", x, before=op, lo=lo, hi=hi).result
+    kept = {n: op.attrs[n] for n in ("stride", "dilation", "groups", "act")}
+    rw.replace_with(op, "conv", padded, *op.operands[1:], **kept, **within)
+    return True
+
+
 PATTERNS: tuple[Pattern, ...] = (
+    _windows_in_padding,
     _keep_dims,
     _merge_reduced_axes,
     _known_power,

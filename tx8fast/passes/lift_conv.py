@@ -1,5 +1,4 @@
-"""Folds what follows a convolution into it: a scale and a shift per channel into weight and bias, and a ReLU. Padding that whole
-windows lie in stands before it.
+"""Folds what follows a convolution into it: a scale and a shift per channel into weight and bias, and a ReLU.
 
 May import: ir, passes.base, passes.lift_match. Must not: change numbers beyond rounding, or scale weights at run time:
 a weight above `limit_bytes` would not be folded and keeps its product.
@@ -83,24 +82,6 @@ def _relu(op: Op, rw: Rewriter) -> bool:
     return True
 
 
-@pattern("conv")
-def _windows_in_padding(op: Op, rw: Rewriter) -> bool:
-    """Where a window lies in the padding altogether, no band of the image is what its row needs: such padding becomes a part of the image."""
-    x, attrs = op.operands[0], _attrs(op)
-    kernel = op.operands[1].shape[:2]
-    if not static(x, op.operands[1]):
-        return False
-    reach = [(k - 1) * d for k, d in zip(kernel, attrs["dilation"], strict=True)]
-    more = {n: [max(0, p - r) for p, r in zip(attrs[n], reach, strict=True)] for n in ("pad_lo", "pad_hi")}
-    if not any(map(any, more.values())):
-        return False
-    lo, hi = ((0, *more[n], 0) for n in ("pad_lo", "pad_hi"))
-    padded = rw.insert("pad", x, before=op, lo=lo, hi=hi).result
-    less = {n: tuple([p - m for p, m in zip(attrs[n], own, strict=True)]) for n, own in more.items()}
-    rw.replace_with(op, "conv", padded, *op.operands[1:], **{**attrs, **less})
-    return True
-
-
 @dataclass(frozen=True)
 class LiftConv(CompilerPass):
     """Gives convolutions the scale, the shift and the ReLU that follow them, and products the ReLU."""
@@ -109,6 +90,5 @@ class LiftConv(CompilerPass):
     limit_bytes: int = 1 << 20
 
     def run(self, program: IRProgram) -> PassResult:
-        patterns = (_windows_in_padding, _scale(self.limit_bytes), _shift, _relu)
-        result = rewrite_greedily(program.ctx, program.module, patterns)
+        result = rewrite_greedily(program.ctx, program.module, (_scale(self.limit_bytes), _shift, _relu))
         return PassResult(result.changed, {**result.applied, "dead": result.dead})
