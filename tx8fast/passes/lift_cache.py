@@ -72,9 +72,9 @@ def _scatter(constants: Constants):
             return False
         if not 0 < indices.shape[0] <= cache.shape[0] or len(cache.shape) < 2:
             return False
-        known = constants.array(indices)
-        if known is not None and (known < 0).any():  # places that count from the end
-            indices = _number(rw, np.where(known < 0, known + cache.shape[0], known), indices.dtype, op)
+        known = constants.array(indices) if indices.shape[0] == 1 else None
+        if known is not None and known.item() < 0:  # counted from the end
+            indices = _number(rw, known + cache.shape[0], indices.dtype, op)
         first = _first(indices, indices.shape[0], constants, op, rw)
         if first is None:
             return False

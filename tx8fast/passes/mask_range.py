@@ -54,7 +54,8 @@ def lowest(dtype: str) -> float:
 
 def in_range(ctx: Context, v: Value, dtype: str) -> list[Op]:
     """Return ops, the last of which gives `v` with what hides, also what is subtracted, in the range of the narrower format `dtype`; what is
-    infinite, which is larger than every number, stays so. In f32, since bf16 has no number as large as f16's largest: it would round it to one that f16 does not have."""
+    infinite, which is larger than every number, stays so. In f32, since bf16 has no number as large as f16's largest: it would round it
+    to one that f16 does not have."""
     loc, low = None if v.op is None else v.op.loc, lowest(dtype)
     wider = [ctx.create("convert", [v], loc=loc, dtype="f32")] if v.dtype == "bf16" else []
     x = wider[0].result if wider else v
