@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import numpy_helper
 
+from tests.frontend.onnx.onnx_build import info, model, node
 from tests.support.cnn_models import CnnBuilder, resnet50
 from tests.support.model_corpus import CONFIGS
 
@@ -111,20 +112,9 @@ def resnext(path: Path) -> Path:
 
 def elementwise(path: Path) -> Path:
     """Write element-wise ops on dense inputs: no product that would have them in blocks."""
-    shape = [512, 1024]
-    steps = [
-        ("Mul", "a b", "s"),
-        ("Abs", "s", "t"),
-        ("Greater", "t a", "m"),
-        ("Where", "m t b", "u"),
-        ("Exp", "u", "y"),
-    ]
-    nodes = [helper.make_node(kind, ins.split(), [out]) for kind, ins, out in steps]
-    ins, outs = ([helper.make_tensor_value_info(n, TensorProto.FLOAT, shape) for n in names] for names in ("ab", "y"))
-    proto = helper.make_model(
-        helper.make_graph(nodes, "g", ins, outs), opset_imports=[helper.make_opsetid("", 20)], ir_version=9
-    )
-    onnx.save(proto, path)
+    steps = [node("Mul", "a b", "s"), node("Abs", "s", "t"), node("Greater", "t a", "m"), node("Where", "m t b", "u")]
+    ins, outs = ([info(n, (512, 1024)) for n in names] for names in ("ab", "y"))
+    onnx.save(model([*steps, node("Exp", "u", "y")], ins, outs), path)
     return path
 
 
@@ -149,10 +139,7 @@ def _all() -> dict[str, Case]:
         "resnext stage": {"batch 8": Case(lambda folder: resnext(folder / "net.onnx"), {"dtype": "bf16"})},
     }  # fmt: skip
     found = {f"{model} {name}": case for model, cases in families.items() for name, case in cases.items()}
-    for path in (
-        *sorted((DATA / "onnx").glob("*.onnx")),
-        *sorted((DATA / "stablehlo").glob("*.mlir")),
-    ):
+    for path in (*sorted((DATA / "onnx").glob("*.onnx")), *sorted((DATA / "stablehlo").glob("*.mlir"))):
         found[path.name] = _file(path)
     return found
 
