@@ -135,3 +135,11 @@ def test_not_a_cache_write_in_place(case):
         assert "kv_update" not in left
     else:
         assert left.count("transpose") >= 2
+
+
+@pytest.mark.parametrize(("places", "written"), [([-2], True), ([2], True), ([-2, 1], False)])
+def test_known_rows_may_count_from_the_end(places, written):
+    g = SmallGraph(cache=((6, 8), "f32"), new=((len(places), 8), "f32"))
+    at = constant(g, np.reshape(places, (-1, 1)), np.int64)
+    left = lifted(g.done(y=g("scatter_nd", g.args["cache"], at, g.args["new"])), LiftCache())
+    assert ("kv_update" in left, "scatter_nd" in left) == (written, not written)
