@@ -5,7 +5,6 @@ May import: machine, _kernels. Must not: know buffers, plans or instructions.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
@@ -31,6 +30,7 @@ class BankLosses:
     def __init__(self, machine: Machine) -> None:
         self.banks, self.bank_bytes = machine.tile.spm_banks, machine.tile.spm_bank_width
         self.known: dict[Together, np.ndarray] = {}
+        self.tried: dict[tuple, np.ndarray] = {}  # losses at phases that were tried, by these and the streams
 
     def of(self, wanted: Iterable[Together]) -> np.ndarray:
         """Return the losses of every set of streams, (sets, depths)."""
@@ -44,11 +44,10 @@ class BankLosses:
         """Return the cycles, per depth, that sets of streams lose which run for so many."""
         return self._added(self.of(wanted), cycles)
 
-    def least(self, tried: Sequence[Sequence[Together]], cycles: Sequence[int]) -> int:
-        """Return which of the candidates, each of sets of streams that run for `cycles`, loses least at the worst of DEPTHS; of equals,
-        which loses least at all of them, and the first."""
-        each = self.of(itertools.chain.from_iterable(tried)).reshape(len(tried), len(cycles), len(DEPTHS))
-        lost = self._added(each, cycles)
+    def least(self, losses: np.ndarray, cycles: Sequence[int]) -> int:
+        """Return which of the candidates loses least at the worst of DEPTHS; of equals, which loses least at all of them, and the first.
+        losses (candidates, sets, depths): of sets of streams that run for `cycles`."""
+        lost = self._added(losses, cycles)
         return int(np.lexsort((lost.sum(axis=1), lost.max(axis=1)))[0])
 
     @staticmethod

@@ -182,7 +182,8 @@ def _apart(
             seen: dict[Any, int] = {p: n for p, n in pairs.items() if any(x[0] == k for f in p for x in f)}
             seen |= {f: found[f[0]] for f in alone if any(x[0] == k for x in f[0]) and all(x[0] in phase for x in f[0])}
             tried = [{**phase, k: spot} for spot in range(0, turn, ALIGN_BYTES)]
-            phase = tried[losses.least([_placed(machine, seen, t, known) for t in tried], [*seen.values()])]
+            each = losses.of([s for t in tried for s in _placed(machine, seen, t, known)])
+            phase = tried[losses.least(each.reshape(len(tried), len(seen), -1), [*seen.values()])]
         if phase == before:
             break
     return {k: phase[k] for k in new}
@@ -213,17 +214,33 @@ def _best(
     new: Sequence[int],
 ) -> dict[int, int]:
     """Return the phases of the buffers `new` beside those of the others. kept: the forms that matter."""
-    turn, bank = turn_bytes(machine), machine.tile.spm_bank_width
-    spots = range(0, turn, ALIGN_BYTES)
+    spots = range(0, turn_bytes(machine), ALIGN_BYTES)
     known = {*phase, *new}
     seen = [f for f in kept if {k for k, _, _ in f} & {*new} and {k for k, _, _ in f} <= known]
-    tried = (
-        [dict(zip(new, at, strict=True)) for at in product(*([spots] * len(new)))]
-        if phase
-        else [dict(zip(new, (0, *at), strict=True)) for at in product(*([spots] * (len(new) - 1)))]
-    )
-    keys = [[(_streams(f, {**phase, **t}, turn, bank),) for f in seen] for t in tried]
-    return tried[losses.least(keys, [found[f] for f in seen])]
+    tried = list(product(*([spots] * len(new)) if phase else [(0,), *([spots] * (len(new) - 1))]))
+    number = {k: i for i, k in enumerate(new)}
+    lost = [
+        _lost(machine, losses, tried, [(number.get(k, -1), at + (0 if k in number else phase[k]), r) for k, at, r in f])
+        for f in seen
+    ]
+    best = losses.least(np.stack(lost, axis=1), [found[f] for f in seen])
+    return dict(zip(new, tried[best], strict=True))
+
+
+def _lost(
+    machine: Machine, losses: BankLosses, tried: Sequence[tuple[int, ...]], streams: Sequence[tuple[int, int, int]]
+) -> np.ndarray:
+    """Return the losses, (tried, depths), of the streams of a form at the phases that are tried. streams: of each the number of its buffer
+    among these, -1: none, where it begins behind the buffer's phase, and its rate. What other nests have asked is known."""
+    key = (tried[0], tried[-1], *streams)
+    if key not in losses.tried:
+        turn, bank_bytes = turn_bytes(machine), machine.tile.spm_bank_width
+        phase = np.array([(*at, 0) for at in tried], np.int64)
+        at = phase[:, [k for k, _, _ in streams]] + np.array([at for _, at, _ in streams], np.int64)
+        at = (at - at[:, :1] // bank_bytes * bank_bytes) % turn
+        rates = [rate for _, _, rate in streams]
+        losses.tried[key] = losses.of([(tuple(zip(row, rates, strict=True)),) for row in at.tolist()])
+    return losses.tried[key]
 
 
 def stream_phases(low: Stream) -> None:
