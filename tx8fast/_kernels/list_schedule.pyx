@@ -104,6 +104,14 @@ cdef inline int64_t drained(State* s, int64_t mask) noexcept nogil:
     return when
 
 
+cdef inline int64_t free_from(State* s, int64_t q) noexcept nogil:
+    """Return when an engine may begin its next row, and its queue take it."""
+    cdef Queue* own = &s.queue[q]
+    if own.issued < s.depth[q]:
+        return own.free
+    return max(own.free, own.start[(own.issued - s.depth[q]) & (RING - 1)])
+
+
 cdef inline Way way_of(State* s, int64_t j) noexcept nogil:
     cdef Way way
     cdef Queue* own = &s.queue[s.engine[j]]
@@ -111,9 +119,7 @@ cdef inline Way way_of(State* s, int64_t j) noexcept nogil:
     way.window = <int>(mask >> 1) if s.window[j] < 0 and (mask == 1 or mask == 4) else <int>usual(s, j)
     way.mask = mask & ~(1 << way.window)
     way.core = drained(s, way.mask) + s.wait_cycles if way.mask else s.core
-    when = max(own.free, s.ready[j])
-    if own.issued >= depth:
-        when = max(when, own.start[(own.issued - depth) & (RING - 1)])
+    when = max(free_from(s, s.engine[j]), s.ready[j])
     way.key = max(way.core, when)
     way.core += s.issue[j]
     if own.issued >= depth:
@@ -128,7 +134,7 @@ cdef int ordered(
     int64_t wait_cycles, bint drains, int64_t* order, int64_t room, int64_t* worker, int64_t* entries,
 ) noexcept nogil:
     """Write the order, see `list_order`; all arguments are sound. room: of `order`; entries: what is written there."""
-    cdef int64_t e, i, j, k, done = 0, out = 0, best, core_row, mask, over = 0, until = 0, q, entry, turn = 0
+    cdef int64_t e, i, j, k, done = 0, out = 0, best, core_row, mask, over = 0, until = 0, q, entry, turn = 0, first_key
     cdef int64_t n_core = 0, n_steps = 0, end, landed, late, wanted[WINDOWS]  # rows of engines that would have to wait for it, or leave their usual one
     cdef int w
     cdef Way way, best_way
@@ -213,6 +219,10 @@ cdef int ordered(
                     if missing[i] == 1 + late and rank[i] < first.rank:
                         first.rank, first.ready = rank[i], max(steps[q].over, s.ready[i])
         for q in range(ENGINES):
+            # of a queue, no row starts before this; behind one that starts then, only rows of greater rank stand
+            first_key = max(s.core, free_from(&s, q))
+            if best >= 0 and best_way.key < first_key:
+                continue
             for k in range(min(s.queue[q].size, <int64_t>LOOK)):
                 j = s.queue[q].rows[k]
                 way = way_of(&s, j)
@@ -238,6 +248,8 @@ cdef int ordered(
                         continue
                 if best < 0 or way.key < best_way.key or (way.key == best_way.key and rank[j] < rank[best]):
                     best, best_way = j, way
+                if way.key == first_key:
+                    break
         if best < 0:
             best = core_row
             if best < 0:
