@@ -1,6 +1,6 @@
 """Rows of code as a file holds them: each distinct row once, and of rows only the words that some row uses.
 
-May import: numpy, isa.record. Must not: know segments, or trust a number of a file.
+May import: numpy, isa.record, _kernels. Must not: know segments, or trust a number of a file.
 
 A record is 64 words of four bytes, most of them zero in any one program, and tiles that do the same to other addresses share most rows.
 Sections: row_words, the numbers of the words that are stored, rising; rows, the distinct rows in the order in which they first occur; code, the
@@ -10,10 +10,10 @@ number of each row, all codes of all segments one after the other.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
+from tx8fast._kernels import distinct_rows
 from tx8fast.isa.record import RECORD
 
 WORDS = RECORD.itemsize // 4
@@ -21,20 +21,12 @@ WORDS = RECORD.itemsize // 4
 
 def pack_rows(codes: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return row_words (w,) i4, rows (distinct, w) u4, and code (rows of all codes,) u4. codes: RECORD arrays."""
-    used = np.zeros(WORDS, bool)
-    for code in codes:
-        used |= _words(code).any(axis=0)
-    used[0] = True  # the word with the opcode, so that rows have a length
+    words = np.concatenate([np.empty((0, WORDS), "<u4"), *map(_words, codes)])
+    used = np.bitwise_or.reduce(words, axis=0)
+    used[0] = 1  # the word with the opcode, so that rows have a length
     chosen = np.flatnonzero(used)
-    number: dict[Any, int] = {}
-    numbers = np.zeros(sum(map(len, codes)), "<u4")
-    at, kind = 0, np.dtype(("V", 4 * len(chosen)))
-    for code in codes:
-        rows = np.ascontiguousarray(_words(code)[:, chosen]).view(kind).reshape(-1).tolist()
-        numbers[at : at + len(rows)] = [number.setdefault(row, len(number)) for row in rows]
-        at += len(rows)
-    distinct = np.frombuffer(b"".join(number), "<u4").reshape(len(number), len(chosen))
-    return chosen.astype("<i4"), distinct, numbers
+    numbers, first = distinct_rows(words.view(np.uint64), np.unique(chosen // 2).tolist())
+    return chosen.astype("<i4"), np.ascontiguousarray(words[first][:, chosen]), numbers.astype("<u4")
 
 
 def unpack_rows(chosen: np.ndarray, rows: np.ndarray, numbers: np.ndarray) -> np.ndarray:
