@@ -12,7 +12,7 @@ from operator import itemgetter
 from typing import Any
 
 from tx8fast.graph_table import Dim, TensorSpec
-from tx8fast.lower.transfer import Box, Descriptor, Local, Strides, ddr_offset, ddr_strides, descriptors
+from tx8fast.lower.transfer import Box, Descriptor, Local, Strides, ddr_offsets, ddr_strides, descriptors
 from tx8fast.numerics.layout import block_size
 
 
@@ -82,9 +82,9 @@ class Access:
         """Return the byte ranges of a slice that are its chunk i, ascending."""
         return [(0, self.size_bytes(lo, hi))]
 
-    def origin(self, box: Box, piece: int) -> int:
-        """Return the byte offset in the DDR tensor where the box begins in that piece of it."""
-        return ddr_offset(self.spec, [a for a, _ in box], piece, self.strides)
+    def origins(self, box: Box) -> tuple[int, int]:
+        """Return the byte offsets in the DDR tensor where the box begins in either piece of it."""
+        return ddr_offsets(self.spec, [a for a, _ in box], self.strides)
 
     def transfers(self, lo: Sequence[int], hi: Sequence[int]) -> list[Descriptor]:
         box = self.box(lo, hi)

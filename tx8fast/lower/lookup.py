@@ -88,8 +88,9 @@ class TableRows(Access):
         self.table, self.index = table, index
         self.numbers = 1
 
-    def origin(self, box: Box, piece: int) -> int:
-        return box[-1][0] * ITEM_BYTES[self.spec.dtype]
+    def origins(self, box: Box) -> tuple[int, int]:
+        begin = box[-1][0] * ITEM_BYTES[self.spec.dtype]
+        return begin, begin
 
     def load(self, lo: Sequence[int], hi: Sequence[int], address: int, **fields: int) -> list[tuple]:
         """Return the instructions that load a slice to `address`. Numbers count from the slice's first one in read access

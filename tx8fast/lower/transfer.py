@@ -117,20 +117,17 @@ def ddr_strides(spec: TensorSpec) -> Strides:
     return tuple(main), tuple(tail), p * b * e, cx * b * p * e, cx * b
 
 
-def ddr_offset(spec: TensorSpec, starts: Sequence[int], piece: int, strides: Strides | None = None) -> int:
-    """Byte offset of the element at `starts` inside `piece`; linear in every leading coordinate, and in the
+def ddr_offsets(spec: TensorSpec, starts: Sequence[int], strides: Strides | None = None) -> tuple[int, int]:
+    """Byte offsets of the element at `starts` inside either piece; linear in every leading coordinate, and in the
     channel over whole blocks. Used as the base that tiles of one class differ by. strides: `ddr_strides` where they are known."""
     main, tail, block, tail_base, _ = strides or ddr_strides(spec)
     e = ITEM_BYTES[spec.dtype]
     starts = starts or (0,)
-    c = starts[-1]
-    off = sum(map(mul, tail if piece else main, starts))
+    c, off = starts[-1], sum(map(mul, main, starts))
     if spec.layout != "blocked":
-        return off + c * e
+        return off + c * e, off + c * e
     b = block_size(spec.dtype)
-    if piece:
-        return off + tail_base
-    return off + c // b * block + c % b * e
+    return off + c // b * block + c % b * e, sum(map(mul, tail, starts)) + tail_base
 
 
 def channel_form(spec: TensorSpec, strides: Strides, lo: int, hi: int) -> tuple[int, int, bool]:
@@ -185,7 +182,7 @@ def descriptors(
     shape = spec.shape or (1,)
     if not spec.shape:
         box = ((0, 1),)
-    main, tail, block, _, _ = ddr_strides(spec)
+    main, tail, block, _, full = known = ddr_strides(spec)
     lo, hi = box[-1]
     b = block_size(spec.dtype)
     starts = [x for x, _ in box]
@@ -193,9 +190,9 @@ def descriptors(
     for c, lanes, blocks, piece, col in _segments(spec, lo, hi, local, col0):
         strides = tail if piece else main
         starts[-1] = c
-        ddr = ddr_offset(spec, starts, piece)
+        ddr = ddr_offsets(spec, starts, known)[piece]
         if piece:
-            ddr += (c - ddr_strides(spec)[4]) * e
+            ddr += (c - full) * e
         row_bytes = local.offset(1, col) - local.offset(0, col) if local.rows > 1 else 0
         axes = [(box[i][1] - box[i][0], strides[i], row_strides[i] * row_bytes) for i in range(len(shape) - 1)]
         if blocks > 1:

@@ -44,7 +44,7 @@ class NestTiles:
         for t, r in enumerate(tiling.ranges):
             for a, access in enumerate(tiling.accesses if not r.idle else ()):
                 box = access.box(r.lo, r.hi)
-                self.offsets[t, PIECES * a : PIECES * (a + 1)] = [access.origin(box, piece) for piece in range(PIECES)]
+                self.offsets[t, PIECES * a : PIECES * (a + 1)] = access.origins(box)
         self.offsets[:, self.parts :] = self.offsets[:, : PIECES * n_read]
         self.gathered = dict(tiling.plan.gathered)
         self.behind, self.late_tiles = sharing.stagger(tiling), sharing.late_tiles(tiling)

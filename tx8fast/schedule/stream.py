@@ -9,7 +9,7 @@ import numpy as np
 
 from tx8fast import isa
 from tx8fast.lower.rounds import Stream
-from tx8fast.lower.transfer import PIECES, ddr_offset
+from tx8fast.lower.transfer import PIECES, ddr_offsets
 from tx8fast.machine import Machine
 from tx8fast.program.model import SEVERAL
 from tx8fast.schedule.buffers import buffer_table
@@ -32,7 +32,7 @@ def stream_codes(
     for t, first in enumerate(starts):
         for a, access in enumerate(accesses):
             begin = [x for x, _ in access.box((first, *[0] * len(rest)), (first + 1, *rest))]
-            offsets[t, PIECES * a : PIECES * a + PIECES] = [ddr_offset(access.spec, begin, q) for q in range(PIECES)]
+            offsets[t, PIECES * a : PIECES * a + PIECES] = ddr_offsets(access.spec, begin)
     parts = [stream_code(s, starts, barrier or s is not last, meet) for s in low.in_turn]
     codes: list[np.ndarray] = []
     for t in range(machine.n_tiles):

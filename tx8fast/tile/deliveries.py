@@ -84,7 +84,7 @@ def pieces(how: Tiling, k: int) -> np.ndarray | None:
         if r.idle:
             continue
         box, key = access.box(r.lo, r.hi), code_key(low, r)
-        base = np.array([access.origin(box, piece) for piece in range(PIECES)], np.int64)
+        base = np.array(access.origins(box), np.int64)
         if key not in known:
             known[key] = _runs(made, k, r, pitch(how, k, r), base.tolist())
         piece, ddr, spm, size = known[key].T
@@ -102,7 +102,7 @@ def _runs(how: Tiling, k: int, r: TileRange, step: int, base: Sequence[int]) -> 
         if not (k in s.new if read else s.last):
             continue
         box = access.box(s.lo, s.hi)
-        begin = [access.origin(box, piece) for piece in range(PIECES)]
+        begin = access.origins(box)
         form = access.form(s.lo, s.hi), channel_form(access.spec, access.strides, *box[-1]), low.positional and s[:2]
         if form not in forms:
             found = access.transfers(s.lo, s.hi)

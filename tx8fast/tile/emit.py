@@ -88,7 +88,7 @@ class NestCode:
         self.slot_base = slot_base.tolist()
         self.blocks = Blocks(self.low.machine)
         #: by form: its number, the descriptors at its first occurrence, and where these begin in DDR
-        self.first_moves: dict[tuple, tuple[int, list[Descriptor], list[int]]] = {}
+        self.first_moves: dict[tuple, tuple[int, list[Descriptor], tuple[int, int]]] = {}
         self.known_rows: dict[tuple, tuple[np.ndarray, list[tuple[int, np.ndarray]]]] = {}
         self.known_moves: dict[tuple, Moves] = {}
         self.known_parts: dict[tuple, tuple[list[Descriptor], int, int, int]] = {}
@@ -160,6 +160,11 @@ class NestCode:
         low, at, n_read = self.low, self.at, len(self.low.reads)
         parity = self.order.parity[i] * low.overlaps
         fresh = low.prepares(s.new)
+        key = ("emit", self.forms[i], s.copy, s.first, s.last, parity, fresh)
+        block = self.blocks.number.get(key)
+        if block is not None:
+            self._add(block)
+            return
 
         def make() -> np.ndarray:
             em = Emitter()
@@ -182,7 +187,6 @@ class NestCode:
             )
             return _op_rows(em.rows)
 
-        key = ("emit", self.forms[i], s.copy, s.first, s.last, parity, fresh)
         self._numbered(key, make, s)
 
     def _look_up(self, k: int, access: TableRows, s: LoopStep, address: int) -> None:
@@ -190,18 +194,21 @@ class NestCode:
         box = access.box(s.lo, s.hi)
 
         def make() -> np.ndarray:
-            ddr = access.origin(box, 0) - self.slot_base[PIECES * k]
+            ddr = access.origins(box)[0] - self.slot_base[PIECES * k]
             return _op_rows(access.load(s.lo, s.hi, address, slot=PIECES * k, ddr=ddr))
 
         self._numbered((k, tuple([b - a for a, b in box]), box[-1], address), make, s)
 
     def _numbered(self, key: tuple, make: Callable[[], np.ndarray], s: LoopStep) -> None:
-        """Add a block whose rows may take numbers of table rows, which count from the first one of the slice."""
+        """Add a block whose rows may take numbers of table rows, which count from the first one of the slice; of others the key says all."""
         known = self.known_rows.get(key)
         if known is None:
             rows = make()
             known = self.known_rows[key] = rows, isa.lookup.place_numbers(rows, lambda k: PIECES * k)
         rows, numbers = known
+        if not numbers:
+            self._add(self.blocks.of(key, lambda: rows))
+            return
         begins = tuple([self._begin(k, s) for k, _ in numbers])
 
         def moved() -> np.ndarray:
@@ -215,16 +222,18 @@ class NestCode:
     def _begin(self, k: int, s: LoopStep) -> int:
         """Return the DDR offset of the first number of a slice, behind that of its slot."""
         access = self.low.reads[k]
-        return access.origin(access.box(s.lo, s.hi), 0) - self.slot_base[PIECES * k]
+        return access.origins(access.box(s.lo, s.hi))[0] - self.slot_base[PIECES * k]
 
     # -- transfers -----------------------------------------------------------------------------------------------
 
     def _transfer(self, k: int, s: LoopStep, name: str) -> None:
         """Add the DMA rows of one access."""
         key, found, shift = self._moves(k, s)
-        to = self.at.access[k][s.copy[k]]
-        make = lambda: self._dma(name, k, in_pieces(found, self.piece_bytes[k]), to, PIECES * k)  # noqa: E731
-        self._add(self.blocks.of((key, s.copy[k]), make), shift)
+        block = self.blocks.number.get((key, s.copy[k]))
+        if block is None:
+            to, parts = self.at.access[k][s.copy[k]], in_pieces(found, self.piece_bytes[k])
+            block = self.blocks.of((key, s.copy[k]), lambda: self._dma(name, k, parts, to, PIECES * k))
+        self._add(block, shift)
 
     def _dma(self, name: str, k: int, found: Sequence[Descriptor], address: int, slot: int) -> np.ndarray:
         return isa.rows(dma_rows(name, found, address, slot, self.slot_base[PIECES * k :]))
@@ -245,7 +254,7 @@ class NestCode:
         box = access.box(s.lo, s.hi)
         form = channel_form(access.spec, access.strides, *(box[-1] if box else (0, 1)))
         key = (k, access.form(s.lo, s.hi), form)
-        base = [access.origin(box, piece) for piece in range(PIECES)]
+        base = access.origins(box)
         known = self.first_moves.get(key)
         if known is None:
             moved = [d for d in access.transfers(s.lo, s.hi) if d.run_bytes]
@@ -359,7 +368,8 @@ class NestCode:
         """Return what `_moves` says of what a fill brings of a read, and the bytes of the slice that this is; none if it is all."""
         step = self.order.steps[fill.step_of(k)]
         key, found, shift = self._moves(k, step)
-        if not (spans := fill.spans(self.tiling, k, step)):
+        spans = fill.spans(self.tiling, k, step) if fill.chunk >= 0 else []
+        if not spans:
             return key, found, shift, spans
         return (key, fill.chunk), chunk_of(found, spans), shift, spans
 

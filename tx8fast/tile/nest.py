@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from functools import partial
 from operator import itemgetter, ne
 from typing import Any, NamedTuple, TypeVar
 
@@ -96,6 +97,7 @@ def loop_steps(tiling: Tiling, lo: Sequence[int], hi: Sequence[int], limit: int 
     kept = [k for k in plan.kept if k < n_read]
     several = [(k, n) for k, n in enumerate(copies) if n > 1]
     steps: list[LoopStep] = []
+    one_each, made = [0] * len(copies), partial(tuple.__new__, LoopStep)
     for a, b, first, last, done in itertools.islice(loop_slices(tiling, lo, hi), limit):
         turn = 0  # of the reduction
         for f in summed if kept else ():
@@ -116,14 +118,14 @@ def loop_steps(tiling: Tiling, lo: Sequence[int], hi: Sequence[int], limit: int 
                 there[k] = {key: c for key, c in there[k].items() if c != used[k]} | {keys[k]: used[k]}
         for k in new:
             filled[k] += 1
-        copy = [0] * len(copies)
+        copy = one_each.copy()
         for k, n in several:
             copy[k] = used[k] if k in used else (filled[k] - (k < n_read)) % n if filled[k] else 0
         for k in kept:
             copy[k] = turn
         changed = tuple(new)
         load = tuple([k for k in new if k not in plan.held]) if plan.held else changed
-        steps.append(LoopStep(a, b, load, tuple(copy), first, last, done, changed))
+        steps.append(made((a, b, load, tuple(copy), first, last, done, changed)))
         if last:
             filled[n_read:] = [n + 1 for n in filled[n_read:]]
     return steps

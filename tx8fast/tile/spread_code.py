@@ -18,7 +18,7 @@ from tx8fast.lower.chain import Source
 from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.spread import SpreadStream
 from tx8fast.lower.spread_parts import Runs
-from tx8fast.lower.transfer import PIECES, ddr_offset
+from tx8fast.lower.transfer import PIECES, ddr_offsets
 from tx8fast.tile import multicast
 from tx8fast.tile.sharing import Groups, Loaders
 from tx8fast.tile.transfers import dma_rows
@@ -48,9 +48,9 @@ class SpreadCode:
         self.exchanges: list[tuple[tuple[Groups, ...], tuple[Loaders, ...], tuple[int, ...], bool]] = []
         accesses = (*low.reads, *low.writes)
         self.slots = [
-            ddr_offset(a.spec, [x for x, _ in a.box((self.starts[tile],), (self.starts[tile] + 1,))], q)
+            at
             for a in accesses
-            for q in range(PIECES)
+            for at in ddr_offsets(a.spec, [x for x, _ in a.box((self.starts[tile],), (self.starts[tile] + 1,))])
         ]
         if self.m < low.at_once:
             self._build()

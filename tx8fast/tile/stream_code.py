@@ -14,7 +14,7 @@ import numpy as np
 
 from tx8fast import isa
 from tx8fast.lower.rounds import Fill, Move, Stream, Work
-from tx8fast.lower.transfer import PIECES, Descriptor, clip, ddr_offset
+from tx8fast.lower.transfer import PIECES, Descriptor, clip, ddr_offsets
 from tx8fast.records import dataclass
 from tx8fast.tile import multicast
 from tx8fast.tile.multicast import ENGINES, LOADS
@@ -49,9 +49,7 @@ class StreamCode:
         self.copies = multicast.copies_own(low.machine)
         self.rounds = low.rounds
         self.mask = (1 << low.loaders) - 1
-        self.first = [
-            ddr_offset(a.spec, (0,) * len(a.spec.shape), q) for a in (*low.reads, *low.writes) for q in range(PIECES)
-        ]
+        self.first = [at for a in (*low.reads, *low.writes) for at in ddr_offsets(a.spec, (0,) * len(a.spec.shape))]
         self.pending: dict[int, list[tuple[np.ndarray, np.ndarray, np.ndarray]]] = {w: [] for w in ENGINES}
         #: groups and loaders of their fills, bytes of these, and whether tiles meet before
         self.exchanges: list[tuple[tuple[Groups, ...], tuple[Loaders, ...], tuple[int, ...], bool]] = []
