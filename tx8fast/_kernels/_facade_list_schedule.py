@@ -48,17 +48,17 @@ def byte_dependences(read: npt.ArrayLike, write: npt.ArrayLike, at: npt.ArrayLik
     both[both[..., 1] <= both[..., 0]] = 0
     some = np.flatnonzero(both)  # most ranges are empty
     ends, place = np.unique(both.ravel()[some], return_inverse=True)
-    at_ends = np.zeros(both.size, np.int64)
-    at_ends[some] = place + 1
-    own, n = np.split(at_ends.reshape(both.shape), [read_.shape[1]], axis=1), len(which)
-    read_, write_ = (np.ascontiguousarray(x).take(which, axis=0) for x in own)
+    touched = np.zeros(both.shape, np.int64)
+    touched.ravel()[some] = place + 1
+    n, n_read = len(which), read_.shape[1]
     none = np.full(len(ends) + 1, -1, np.int64)
-    cells = np.empty((int((read_[..., 1] - read_[..., 0]).sum()), 2), np.int64)
+    reads = (touched[:, :n_read, 1] - touched[:, :n_read, 0]).sum(axis=1)
+    cells = np.empty((int(reads[which].sum()), 2), np.int64)
     room = 8 * n + 16
     while True:
         ptr, before = np.zeros(n + 1, np.int64), np.empty(room, np.int64)
         status, count = _dependences.byte_dependences(
-            read_, write_, none.copy(), none.copy(), cells, np.full(n, -1, np.int64), ptr, before
+            touched, n_read, which, none.copy(), none.copy(), cells, np.full(n, -1, np.int64), ptr, before
         )
         if status != 1 or room > n * n:
             break

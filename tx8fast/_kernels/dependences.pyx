@@ -22,8 +22,9 @@ cdef inline bint note(
 
 
 def byte_dependences(
-    const int64_t[:, :, ::1] read,   # IN  (n, r, 2) half-open ranges of stretches of bytes; empty: none
-    const int64_t[:, :, ::1] write,  # IN  (n, w, 2)
+    const int64_t[:, :, ::1] touched,  # IN  (m, r + w, 2) half-open ranges of stretches of bytes; empty: none
+    int64_t n_read,                  # IN  r: so many of them are read, the others written
+    const int64_t[::1] at,           # IN  (n,) row j touches touched[at[j]]
     int64_t[::1] writer,             # scratch (stretches,) -1: last row that wrote it
     int64_t[::1] readers,            # scratch (stretches,) -1: list of those that read it since
     int64_t[:, ::1] cell,            # scratch (reads of all rows and stretches, 2): row, next
@@ -32,19 +33,20 @@ def byte_dependences(
     int64_t[::1] before,             # OUT rows that each must follow: those that no other one of them follows
 ):
     """Return (status, entries). Complexity: O(stretches touched + entries)."""
-    cdef int64_t n = read.shape[0], n_read = read.shape[1], n_write = write.shape[1]
-    cdef int64_t j, k, s, c, used = 0, count = 0
+    cdef int64_t n = at.shape[0], n_both = touched.shape[1]
+    cdef int64_t i, j, k, s, c, used = 0, count = 0
     cdef bint room = True
-    if write.shape[0] != n or ptr.shape[0] != n + 1 or mark.shape[0] != n:
+    if not 0 <= n_read <= n_both or ptr.shape[0] != n + 1 or mark.shape[0] != n:
         return BAD_INPUT, 0
     with nogil:
         ptr[0] = 0
         for j in range(n):
+            i = at[j]
             for k in range(n_read):
-                for s in range(read[j, k, 0], read[j, k, 1]):
+                for s in range(touched[i, k, 0], touched[i, k, 1]):
                     room &= note(writer[s], j, mark, before, &count)
-            for k in range(n_write):
-                for s in range(write[j, k, 0], write[j, k, 1]):
+            for k in range(n_read, n_both):
+                for s in range(touched[i, k, 0], touched[i, k, 1]):
                     c = readers[s]
                     if c < 0:
                         room &= note(writer[s], j, mark, before, &count)
@@ -54,7 +56,7 @@ def byte_dependences(
                     writer[s] = j
                     readers[s] = -1
             for k in range(n_read):
-                for s in range(read[j, k, 0], read[j, k, 1]):
+                for s in range(touched[i, k, 0], touched[i, k, 1]):
                     if writer[s] == j or (readers[s] >= 0 and cell[readers[s], 0] == j):
                         continue
                     if used == cell.shape[0]:
