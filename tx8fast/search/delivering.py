@@ -14,11 +14,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from tx8fast._kernels import BOUNDS
 from tx8fast.lower import may_deliver
 from tx8fast.lower.base import Lowering
 from tx8fast.lower.transfer import spec_bytes
-from tx8fast.search.fitting import cut, make_tiling
 from tx8fast.search.gathering import leave
 from tx8fast.search.handover import Nest, begins_right, fits_whole
 from tx8fast.tile import deliveries
@@ -157,9 +155,8 @@ def _again(known: dict[Any, Iterator], key: Any, make: Callable[[], Iterator[T]]
 
 def _first(memory: Memory, low: Lowering) -> Iterator[Tiling]:
     """Yield the first plans of all tiles in the order of the formulas."""
-    parts, slices, inner, cycles, _, bound = memory.prices(low)
+    parts, _, _, cycles, _, _ = memory.prices(low)
     whole = np.prod(parts, axis=1) == memory.machine.n_tiles
-    capacity = memory.machine.spm_limit - memory.machine.spm_base
-    for i in np.flatnonzero(whole)[np.argsort(cycles[whole], kind="stable")][:LOOKED]:
-        if low.least_bytes(cut(low, parts[i], slices[i])[1]) <= capacity:
-            yield make_tiling(low, parts[i], slices[i], int(inner[i]), BOUNDS[int(bound[i])], len(cycles))
+    for i in np.flatnonzero(whole)[np.argsort(cycles[whole], kind="stable")][:LOOKED].tolist():
+        if (how := memory.candidate(low, i)) is not None:
+            yield how

@@ -14,11 +14,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tx8fast._kernels import BOUNDS
 from tx8fast.lower.access import Access
 from tx8fast.lower.base import Lowering, round_up
 from tx8fast.lower.transfer import spec_bytes
-from tx8fast.search.fitting import cut, make_tiling
 from tx8fast.search.handover import Nest, begins_right, columns_left, fits_whole, may_gather
 from tx8fast.tile.sharing import sharers
 from tx8fast.tile.tiling import Tiling
@@ -124,11 +122,10 @@ def _candidates(
 ) -> Iterator[Tiling]:
     """Yield the first LOOKED plans of all tiles whose slices have all of a tile's rows, in the order of the formulas. wanted: of
     parts (n, factors), which may be."""
-    parts, slices, inner, cycles, _, bound = memory.prices(low)
+    parts, slices, _, cycles, _, _ = memory.prices(low)
     whole = (np.prod(parts, axis=1) == memory.machine.n_tiles) & wanted(parts)
     for f in rows:
         whole &= parts[:, f] * slices[:, f] >= low.sizes[f]
-    capacity = memory.machine.spm_limit - memory.machine.spm_base
-    for i in np.flatnonzero(whole)[np.argsort(cycles[whole], kind="stable")][:LOOKED]:
-        if low.least_bytes(cut(low, parts[i], slices[i])[1]) <= capacity:
-            yield make_tiling(low, parts[i], slices[i], int(inner[i]), BOUNDS[int(bound[i])], len(cycles))
+    for i in np.flatnonzero(whole)[np.argsort(cycles[whole], kind="stable")][:LOOKED].tolist():
+        if (how := memory.candidate(low, i)) is not None:
+            yield how

@@ -17,7 +17,7 @@ from tx8fast.lower import lower, variants
 from tx8fast.lower.base import Lowering
 from tx8fast.search import delivering
 from tx8fast.search.delivering import Pairs
-from tx8fast.search.fitting import make_tiling
+from tx8fast.search.fitting import cut, make_tiling
 from tx8fast.search.gathering import gathered, leaving
 from tx8fast.search.handover import Nest, can_hand_over, columns_left, handed, is_local, same_parts
 from tx8fast.search.nests import closely_timed
@@ -46,6 +46,7 @@ class Memory:
         self.timers: dict[tuple[int, bool], PlanTimer] = {}
         self.costs: dict[tuple[Tiling, frozenset[int], bool], int] = {}
         self.formulas: dict[int, tuple[np.ndarray, ...]] = {}
+        self.candidates: dict[tuple[int, int], Tiling | None] = {}
         self.answers: dict[tuple, int] = {}
         self.fits: dict[tuple, Tiling | None] = {}
         self.options: dict[Record, list[Lowering]] = {}
@@ -149,6 +150,16 @@ class Memory:
             self.formulas[id(low)] = self.planner.prices.get(low) or priced(low, self.machine)
         return self.formulas[id(low)]
 
+    def candidate(self, low: Lowering, i: int) -> Tiling | None:
+        """Return the plan of a lowering's candidate, None if even its slices have no room."""
+        if (id(low), i) not in self.candidates:
+            parts, slices, inner, cycles, _, bound = self.prices(low)
+            made = None
+            if low.least_bytes(cut(low, parts[i], slices[i])[1]) <= self.machine.spm_limit - self.machine.spm_base:
+                made = make_tiling(low, parts[i], slices[i], int(inner[i]), BOUNDS[int(bound[i])], len(cycles))
+            self.candidates[id(low), i] = made
+        return self.candidates[id(low), i]
+
     def lowerings(self, b: Nest) -> list[Lowering]:
         record = b.step.record
         assert record is not None and not isinstance(record, ChainRecord)
@@ -166,14 +177,14 @@ class Memory:
 
     def _fitting(self, a: Tiling, ka: int, low: Lowering, kb: int, before: bool) -> Iterator[Tiling]:
         """Yield the first few plans in the order of the formulas whose access kb has the buffer of a's access ka."""
-        parts, slices, inner, cycles, _, bound = self.prices(low)
+        parts, slices, _, cycles, _, _ = self.prices(low)
         capacity = self.machine.spm_limit - self.machine.spm_base
         same: dict[bytes, bool] = {}
         tried = 0
         whole = np.ones(len(cycles), bool)
         for f in (*low.reads, *low.writes)[kb].factors:  # a buffer that is handed over holds all of a tile's bytes
             whole &= parts[:, f] * slices[:, f] >= low.sizes[f]
-        for i in np.flatnonzero(whole)[np.argsort(cycles[whole], kind="stable")]:
+        for i in np.flatnonzero(whole)[np.argsort(cycles[whole], kind="stable")].tolist():
             if tried == TRIES or not self.tries:
                 return
             sharding = parts[i].tobytes()
@@ -181,7 +192,9 @@ class Memory:
                 continue
             if not self.look():
                 return
-            how = make_tiling(low, parts[i], slices[i], int(inner[i]), BOUNDS[int(bound[i])], len(cycles))
+            how = self.candidate(low, i)
+            if how is None:
+                continue
             if sharding not in same:
                 same[sharding] = same_parts(a, ka, how, kb)
                 if not same[sharding]:

@@ -177,12 +177,13 @@ class Tiling:
     @cached_property
     def copies(self) -> tuple[int, ...]:
         """How many scratchpad buffers every access has: one if it is moved only once."""
-        found = [self._copies(k, self.fills(a.factors)) for k, a in enumerate(self.accesses)]
+        sharing = max(self.plan.shared, default=1) > 1
+        found = [self._copies(k, self.fills(a.factors), sharing) for k, a in enumerate(self.accesses)]
         for k, taken in self.replaced.items():
             found[k] = found[taken] = max(found[k], found[taken])
         return tuple(found)
 
-    def _copies(self, k: int, times: int) -> int:
+    def _copies(self, k: int, times: int, sharing: bool) -> int:
         low, plan = self.low, self.plan
         if k in plan.delivered:
             return times
@@ -192,8 +193,8 @@ class Tiling:
             )
         if times == 1:
             return 1
-        shared = k < len(plan.shared) and plan.shared[k] > 1
-        return low.buffers(k, shared, max(plan.shared, default=1) > 1, plan.bufs)
+        shared = sharing and k < len(plan.shared) and plan.shared[k] > 1
+        return low.buffers(k, shared, sharing, plan.bufs)
 
     @cached_property
     def replaced(self) -> Mapping[int, int]:
@@ -264,7 +265,8 @@ class Tiling:
 
     def moved_bytes(self) -> int:
         """Bytes of the buffers from and to which slices are moved; `bufs` matters to these alone."""
-        return sum([n * size for _, n, size in self._buffers()])
+        sizes = enumerate(zip(self.copies, self.slice_bytes, strict=True))
+        return sum([n * -(-size // ALIGN_BYTES) * ALIGN_BYTES for k, (n, size) in sizes if k not in self.replaced])
 
     def work_bytes(self) -> int:
         """Bytes of all other buffers."""
