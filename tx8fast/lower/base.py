@@ -107,6 +107,7 @@ class Lowering:
         # by factor lengths: bytes of what `emit` works with, and of every access's slice
         self.known_bytes: dict[tuple[int, ...], int] = {}
         self.known_slices: dict[tuple[int, ...], tuple[int, ...]] = {}
+        self.known_scratch: dict[tuple[int, ...], list[int]] = {}
 
     @property
     def rule(self) -> Rule:
@@ -250,9 +251,17 @@ class Lowering:
         key = (*lens, sums)
         found = self.known_bytes.get(key)
         if found is None:
-            lo = (0,) * len(lens)
-            sizes = [*self.scratch_bytes(lo, lens), *self.const_bytes(), *([self.acc_bytes(lo, lens)] * sums)]
-            found = self.known_bytes[key] = sum([round_up(b, ALIGN_BYTES) for b in sizes])
+            sizes = [*self.const_bytes(), *([self.acc_bytes((0,) * len(lens), lens)] * sums)]
+            found = sum(self.taken_scratch(lens)) + sum([round_up(b, ALIGN_BYTES) for b in sizes])
+            self.known_bytes[key] = found
+        return found
+
+    def taken_scratch(self, lens: tuple[int, ...]) -> list[int]:
+        """Bytes that each scratch buffer of a slice takes."""
+        found = self.known_scratch.get(lens)
+        if found is None:
+            found = [round_up(n, ALIGN_BYTES) for n in self.scratch_bytes((0,) * len(lens), lens)]
+            self.known_scratch[lens] = found
         return found
 
     def least_bytes(self, lens: tuple[int, ...]) -> int:
@@ -270,8 +279,7 @@ class Lowering:
         slices are worked on. later: bytes of buffers, besides scratch, that are not needed before."""
         if not self.opening:
             return 0
-        lo = (0,) * len(lens)
-        sizes = [round_up(n, ALIGN_BYTES) for n in self.scratch_bytes(lo, lens)]
+        sizes = self.taken_scratch(lens)
         return min(sum(sizes[: self.opening]), sum(sizes[self.opening :]) + later)
 
     def const_bytes(self) -> list[int]:

@@ -160,7 +160,7 @@ def begins_right(how: Tiling, k: int) -> bool:
     """True if slices of result k may lie one right behind the other on every tile: they begin where operands may then, and none has
     gaps between its matrices, for which it would take more bytes than there are of the result."""
     access = how.accesses[k]
-    sizes = [(how.pitch(k, r), access.size_bytes(*how.first_slice(r))) for r in how.ranges if not r.idle]
+    sizes = ((how.pitch(k, r), access.size_bytes(*how.first_slice(r))) for r in how.ranges if not r.idle)
     return all(n % ALIGN_BYTES == 0 and n == taken for n, taken in sizes)
 
 
