@@ -34,6 +34,8 @@ def check_status(kernel: str, status: int) -> None:
 def int_array(kernel: str, name: str, values: npt.ArrayLike, ndim: int = 1) -> Ints:
     """Return `values` as a C-contiguous int64 array of `ndim` dimensions; floats are refused."""
     array = np.asarray(values)
+    if array.dtype == np.int64 and array.ndim == ndim and array.flags.c_contiguous:  # nearly always
+        return array
     if array.size and array.dtype.kind not in "iub":
         raise InternalError(f"kernel {kernel}: {name} has dtype {array.dtype}, integers required")
     if array.ndim != ndim:

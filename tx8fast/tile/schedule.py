@@ -129,23 +129,27 @@ def measured(
 ) -> EventResult:
     """Return the times of rows in the order `at` on a tile. share, port: bytes per cycle of the DDR that the tile and its port
     get; worker: the window of each row, None: all have the first."""
-    n, none, kind = len(at), np.zeros((len(at), 2), np.int64), costs.kind[at]
-    arg = np.stack([costs.windows[at], none[:, 0], none[:, 0]], axis=1)
+    kind, n = costs.kind[at], len(costs.kind)
+    none, arg = np.zeros((n, 2), np.int64), np.zeros((n, 3), np.int64)
+    arg[:, 0] = costs.windows
+    window = np.zeros(n, np.uint8)
+    window[at] = 0 if worker is None else worker
     sends = bool((kind == KIND_SEND).any())
     return simulate_events(
         EventInput(
             kind=kind,
             issue=costs.issue[at],
-            spm_read=costs.read[at],
-            spm_write=costs.write[at],
+            spm_read=costs.read,
+            spm_write=costs.write,
+            form=at,
             code_begin=np.zeros(1, np.int64),
-            tile_begin=np.array([0, n], np.int64),
+            tile_begin=np.array([0, len(at)], np.int64),
             fixed=costs.fixed[at],
             ddr_bytes=costs.ddr_bytes[at],
             ddr_read=none,
             ddr_write=none,
             arg=arg,
-            worker=None if worker is None else worker.astype(np.uint8),
+            worker=window,
             routes=ITSELF if sends else NO_ROUTES,
         ),
         QUEUE_DEPTH,
