@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from operator import itemgetter
 from typing import Any
 
 from tx8fast.graph_table import Dim, TensorSpec
 from tx8fast.lower.transfer import Box, Descriptor, Local, Strides, ddr_offsets, ddr_strides, descriptors
 from tx8fast.numerics.layout import block_size
+from tx8fast.records import cached_property
 
 
 class Access:

@@ -10,7 +10,6 @@ The same `emit` prices a candidate: cost and code cannot disagree.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 from tx8fast.graph_table import Dim, GroupRecord, OpRecord, Rule, TensorSpec
@@ -18,7 +17,7 @@ from tx8fast.lower.access import Access
 from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.loops import Loops, Runs
 from tx8fast.machine import Machine
-from tx8fast.records import dataclass
+from tx8fast.records import cached_property, dataclass
 
 ALIGN_BYTES = 256  # scratchpad operand alignment (hardware manual 3.1)
 FLOATS = ("bf16", "f16", "f32")

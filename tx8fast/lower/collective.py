@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from functools import cached_property
 
 import numpy as np
 
@@ -26,7 +25,7 @@ from tx8fast.lower.transfer import spec_bytes
 from tx8fast.machine import ChipGrid, Machine, topology
 from tx8fast.numerics.formats import FORMAT_CODES, ITEM_BYTES
 from tx8fast.numerics.layout import batch_used_bytes, npc
-from tx8fast.records import dataclass
+from tx8fast.records import cached_property, dataclass
 
 ADDERS = {"add": "add", "mul": "mul", "max": "max", "min": "min"}
 UNIT = 64  # parts of tiles are multiples of so many elements

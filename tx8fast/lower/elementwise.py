@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import cached_property
 
 from tx8fast.graph_table import Dim, OpRecord, TensorSpec
 from tx8fast.lower.access import Access
@@ -22,6 +21,7 @@ from tx8fast.lower.transfer import Local, moves
 from tx8fast.machine import Machine
 from tx8fast.numerics.formats import ITEM_BYTES
 from tx8fast.numerics.layout import block_size, npc
+from tx8fast.records import cached_property
 
 WIDE = "f32"
 

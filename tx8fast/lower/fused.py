@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import cached_property
 from operator import sub
 
 from tx8fast.graph_table import GroupRecord
@@ -26,6 +25,7 @@ from tx8fast.lower.links import Link
 from tx8fast.lower.members import NORMS, Follower, Linked, Member, Operands, is_product, leader, row_leader
 from tx8fast.lower.row_lead import RowLead
 from tx8fast.machine import Machine
+from tx8fast.records import cached_property
 
 COPIES = 2  # of each intermediate and of the members' scratch: neighbouring slices overlap
 TURNS = 3  # copies of what lies between the halves of a slice: the second half ends up to two slices after the first

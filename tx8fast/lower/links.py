@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import cached_property
 
 from tx8fast.graph_table import Dim, Rule
 from tx8fast.lower.access import Access
 from tx8fast.lower.base import NotLowerable
 from tx8fast.lower.transfer import Box, Descriptor
-from tx8fast.records import dataclass
+from tx8fast.records import cached_property, dataclass
 
 Ranges = tuple[tuple[int, ...], tuple[int, ...]]
 

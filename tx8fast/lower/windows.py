@@ -9,10 +9,9 @@ borders they are clipped to the image and the instruction pads what is missing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 
 from tx8fast.graph_table import Dim
-from tx8fast.records import dataclass
+from tx8fast.records import cached_property, dataclass
 
 ROW = 1  # the factor of output rows in every windowed lowering: factor 0 is the image, 2 the channel
 

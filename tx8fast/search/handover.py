@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 from tx8fast import isa
 from tx8fast.graph_table import Step
@@ -21,7 +21,7 @@ from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.transfer import runs
 from tx8fast.machine.topology import mask_tiles
 from tx8fast.numerics.layout import block_size
-from tx8fast.records import dataclass
+from tx8fast.records import cached_property, dataclass
 from tx8fast.tile import sharing
 from tx8fast.tile.nest import loop_slices, loop_steps
 from tx8fast.tile.tiling import TileRange, Tiling

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cached_property
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from tx8fast.lower.collective import Collective
 from tx8fast.lower.kernel_core import KernelCore
 from tx8fast.lower.rounds import Stream
 from tx8fast.machine import Machine
+from tx8fast.records import cached_property
 from tx8fast.search.fitting import Fitting
 from tx8fast.search.infeasible import no_plan, too_long
 from tx8fast.search.nests import closely_timed

@@ -6,7 +6,7 @@ May import: lower.transfer, isa, machine. Must not: know what rows are for.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from tx8fast import isa
 from tx8fast._kernels._facade_events import KIND_WAIT, KIND_WAIT_WORKER
 from tx8fast.lower.transfer import PIECES
 from tx8fast.machine import Machine
-from tx8fast.records import dataclass
+from tx8fast.records import cached_property, dataclass
 
 WINDOWS = 3  # of registers
 DDR = 1 << 40  # bytes of DDR stand behind all addresses of the scratchpad

@@ -16,13 +16,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from tx8fast.graph_table import Dim, GroupRecord, OpRecord, Rule
-from tx8fast.records import dataclass
+from tx8fast.records import cached_property, dataclass
 from tx8fast.tile.coalesce import coalesced
 
 #: half-open; numbers, or arrays with an element per tile

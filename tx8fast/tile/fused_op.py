@@ -15,14 +15,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
 from typing import Literal
 
 from tx8fast.graph_table import GroupRecord, OpRecord
 from tx8fast.lower.base import ALIGN_BYTES, Lowering, round_up
 from tx8fast.lower.loops import least_room
 from tx8fast.lower.transfer import spec_bytes
-from tx8fast.records import dataclass
+from tx8fast.records import cached_property, dataclass
 from tx8fast.tile.compose import Composition
 
 Level = Literal["once", "prologue", "body", "epilogue"]

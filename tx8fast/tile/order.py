@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Sequence
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
-from tx8fast.records import dataclass
+from tx8fast.records import cached_property, dataclass
 from tx8fast.tile.nest import LoopStep, loop_steps
 from tx8fast.tile.tiling import Tiling
 

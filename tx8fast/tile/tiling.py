@@ -8,14 +8,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any
 
 from tx8fast import isa
 from tx8fast.lower.access import Access
 from tx8fast.lower.base import ALIGN_BYTES, Lowering, round_up
 from tx8fast.machine import Machine
-from tx8fast.records import dataclass
+from tx8fast.records import cached_property, dataclass
 from tx8fast.tile import sharing
 
 MAX_SLICES = (
