@@ -11,6 +11,14 @@ cdef enum:
     WINDOWS = 3
 
 
+cdef struct Queue:
+    int64_t* rows    # that may come next, ascending
+    int64_t size
+    int64_t free     # end of the last row
+    int64_t issued
+    int64_t start[RING]
+
+
 cdef enum Unsound:  # what is wrong with an argument, as a negative status
     PARTITION = 1
     LATER
@@ -69,3 +77,19 @@ cdef inline int unsound_windows(
     for i in range(n):
         turn[i] = i if engine[i] == ENGINES else rank[i]
     return 0
+
+
+cdef inline void put(Queue* own, const int64_t* rank, int64_t j) noexcept nogil:
+    cdef int64_t k = own.size
+    while k > 0 and rank[own.rows[k - 1]] > rank[j]:
+        own.rows[k] = own.rows[k - 1]
+        k -= 1
+    own.rows[k] = j
+    own.size += 1
+
+
+cdef inline int64_t free_from(const Queue* own, int64_t depth) noexcept nogil:
+    """Return when an engine may begin its next row, and its queue take it."""
+    if own.issued < depth:
+        return own.free
+    return max(own.free, own.start[(own.issued - depth) & (RING - 1)])

@@ -20,20 +20,14 @@
 from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free
 
-from tx8fast._kernels._queued cimport ENGINES, RANK, RING, WINDOWS, Ints, unsound_rows, unsound_windows
+from tx8fast._kernels._queued cimport (
+    ENGINES, RANK, RING, WINDOWS, Ints, Queue, free_from, put, unsound_rows, unsound_windows
+)
 from tx8fast._kernels._status cimport BAD_INPUT, DEADLOCK, OK, OUT_OF_MEMORY, OUTPUT_TOO_SMALL
 
 cdef enum:
     LOOK = 16  # rows per engine that are looked at for the next one
     AHEAD = 3  # steps of the core behind the next one whose waits rows do not make longer
-
-cdef struct Queue:
-    int64_t* rows    # that may come next, ascending
-    int64_t size
-    int64_t free     # end of the last row
-    int64_t issued
-    int64_t start[RING]
-
 
 cdef struct Way:  # how a row could be issued now
     int64_t key      # when it would start if issuing it took no time: what rows are compared by
@@ -71,15 +65,6 @@ cdef struct State:
     Queue queue[ENGINES + 1]  # the last one: of the core
 
 
-cdef inline void put(Queue* own, const int64_t* rank, int64_t j) noexcept nogil:
-    cdef int64_t k = own.size
-    while k > 0 and rank[own.rows[k - 1]] > rank[j]:
-        own.rows[k] = own.rows[k - 1]
-        k -= 1
-    own.rows[k] = j
-    own.size += 1
-
-
 cdef inline int64_t open_windows(State* s, int64_t j) noexcept nogil:
     """Return the windows, as a mask, in which a predecessor of j on another engine has not been waited for."""
     cdef int64_t mask = 0
@@ -104,14 +89,6 @@ cdef inline int64_t drained(State* s, int64_t mask) noexcept nogil:
     return when
 
 
-cdef inline int64_t free_from(State* s, int64_t q) noexcept nogil:
-    """Return when an engine may begin its next row, and its queue take it."""
-    cdef Queue* own = &s.queue[q]
-    if own.issued < s.depth[q]:
-        return own.free
-    return max(own.free, own.start[(own.issued - s.depth[q]) & (RING - 1)])
-
-
 cdef inline Way way_of(State* s, int64_t j) noexcept nogil:
     cdef Way way
     cdef Queue* own = &s.queue[s.engine[j]]
@@ -119,7 +96,7 @@ cdef inline Way way_of(State* s, int64_t j) noexcept nogil:
     way.window = <int>(mask >> 1) if s.window[j] < 0 and (mask == 1 or mask == 4) else <int>usual(s, j)
     way.mask = mask & ~(1 << way.window)
     way.core = drained(s, way.mask) + s.wait_cycles if way.mask else s.core
-    when = max(free_from(s, s.engine[j]), s.ready[j])
+    when = max(free_from(own, depth), s.ready[j])
     way.key = max(way.core, when)
     way.core += s.issue[j]
     if own.issued >= depth:
@@ -220,7 +197,7 @@ cdef int ordered(
                         first.rank, first.ready = rank[i], max(steps[q].over, s.ready[i])
         for q in range(ENGINES):
             # of a queue, no row starts before this; behind one that starts then, only rows of greater rank stand
-            first_key = max(s.core, free_from(&s, q))
+            first_key = max(s.core, free_from(&s.queue[q], depth[q]))
             if best >= 0 and best_way.key < first_key:
                 continue
             for k in range(min(s.queue[q].size, <int64_t>LOOK)):
