@@ -18,19 +18,24 @@ cdef int fill(
     const int32_t[::1] ids, const int64_t[::1] ddr, const int64_t[::1] level, uint8_t[::1] free, const int64_t[::1] periods,
     int64_t min_repeats, int64_t min_saving, int64_t[:, ::1] out, int64_t[::1] count,
 ) noexcept nogil:
-    cdef int64_t p, period, m, least, i, lo, hi, taken, repeats, found = 0
+    cdef int64_t p, period, m, least, need, i, lo, hi, taken, repeats, found = 0
     for p in range(periods.shape[0]):
         period = periods[p]
         if period < 1:
             return BAD_INPUT
         m = ids.shape[0] - 2 * period
         least = max(min_repeats, 1 + (min_saving + 1 + period) // period)  # repeats that are worth a loop
+        # of so many repeats that many rows in turn come again: one that does not rules out all before it
+        need = max(1, (least - 2) * period)
         i = taken = 0
-        while i < m:
-            if not twice(&ids[0], &ddr[0], &free[0], i, period):
-                i += 1
+        while i + need <= m:
+            lo = i + need
+            while lo > i and twice(&ids[0], &ddr[0], &free[0], lo - 1, period):
+                lo -= 1
+            if lo > i:
+                i = lo
                 continue
-            lo = i
+            i += need
             while i < m and twice(&ids[0], &ddr[0], &free[0], i, period):
                 i += 1
             hi = i
