@@ -64,7 +64,7 @@ def eager_plans() -> Iterator[None]:
         Memory: {"cycles": cheap},
         PlanTimer: {"all_cycles": paired},
         bands: {"lost_share": waits, "_longest": any_length},
-        chained: {"TURNED_BELOW": math.inf},
+        chained: {"worth_turning": lambda *_: True},
         buffers: {"_placed": stacked},
         score_keys: {"CHUNK": CHUNK, "FEW": FEW},
     }

@@ -20,10 +20,9 @@ from tx8fast.program.model import Segment
 from tx8fast.schedule import buffers
 from tx8fast.schedule.buffers import Buffers
 from tx8fast.search import chained, memory
-from tx8fast.search import gathering as gathering_plans
 from tx8fast.search.handover import columns_left
-from tx8fast.simulator.cycle import simulate
 from tx8fast.tile import gathers, sharing
+from tx8fast.tile.pins import Pins
 from tx8fast.tile.tiling import Tiling
 
 CHIP = MACHINES["tx8"]
@@ -47,25 +46,6 @@ def gathering(segment: Segment) -> bool:
     return any(n.get("gathered") for n in segment.info.get("nests", ()))
 
 
-@pytest.fixture()
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Operands are shared however small they are."""
-    monkeypatch.setattr(sharing, "SHARE_MIN_BYTES", 256)
-
-
-@pytest.fixture()
-def eager(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What gathers, or leaves what others gather, seems to take next to no time."""
-    inner = memory.Memory.cycles
-
-    def cheap(of: memory.Memory, how: Tiling, held: frozenset[int], closely: bool = False) -> int:
-        cycles = inner(of, how, held, closely)
-        return cycles // 16 if how.plan.gathered or any(k >= len(how.low.reads) for k in how.plan.kept) else cycles
-
-    monkeypatch.setattr(memory.Memory, "cycles", cheap)
-    monkeypatch.setattr(gathering_plans, "GRIDS", 8)
-
-
 @pytest.mark.usefixtures("small", "eager")
 @pytest.mark.parametrize("rows, width, inner, lead, out", [  # then tiles with fewer rows, and columns that are no whole channel blocks
     (256, 512, 2048, True, 512), (256, 512, 2048, False, 512), (128, 384, 1280, True, 384),
@@ -79,30 +59,6 @@ def test_blocks_that_gather_are_right(rows: int, width: int, inner: int, lead: b
     assert not findings(case.program)
 
 
-@pytest.mark.usefixtures("small", "eager")
-def test_three_nests_hand_on_what_each_of_them_has() -> None:
-    """A product, a norm with two more, and one that closes: the second one gathers and leaves."""
-    width, inner = 512, 1536
-    (x, wide, _, deep, gain), _ = block(256, width, inner, True, width)
-
-    def body(b, x, first, gate, up, down, gain):
-        make = lambda kind, *v: b.op(kind, *v, mem_layout="blocked").results[0]  # noqa: E731
-        h = make("add", make("gemm", x, first), x)
-        y = make("rmsnorm", h, gain)
-        return [make("add", make("gemm", make("swiglu", make("gemm", y, gate), make("gemm", y, up)), down), h)]
-
-    square = Arg((width, width), "bf16", "blocked", -0.1, 0.1)
-    case = build((x, square, wide, wide, deep, gain), body, opt=3)
-    check(case, tolerance=0.05)
-    assert not findings(case.program)
-    nests = [n for s in case.program.segments for n in s.info.get("nests", ())]
-    assert sum(bool(n.get("gathered")) for n in nests) == 2
-    # the launch has the bound of all that its nests take in, what they pass on through DDR and their result
-    (group,) = [g for g in simulate(case.program).groups if g.roofline.useful_macs]
-    assert group.roofline.useful_macs == 256 * (width * width + 3 * width * inner)
-    assert group.roofline.unique_ddr_bytes == 2 * (3 * 256 * width + width * width + 3 * width * inner + width)
-
-
 @pytest.mark.usefixtures("small")
 def test_buffers_that_no_nest_finds_are_where_they_were_put(monkeypatch: pytest.MonkeyPatch) -> None:
     """With bytes between the slices that stay, as where buffers begin at one bank each."""
@@ -110,7 +66,9 @@ def test_buffers_that_no_nest_finds_are_where_they_were_put(monkeypatch: pytest.
     monkeypatch.setattr(buffers, "phases", lambda *_: [(k, 512) for k in range(len(first.copies))])
     alone = Buffers(first)
     assert first.copies[ka] > 1 and all(alone.on(r).access == alone.at.access for r in first.ranges)
-    found = Buffers(first, {ka: CHIP.spm_base})
+    found = Buffers(
+        first, Pins({ka: CHIP.spm_base}, {}, ((CHIP.spm_base, first.copies[ka] * first.slot_bytes(ka)),), frozenset())
+    )
     assert [found.on(r).access[ka][0] for r in first.ranges] == [CHIP.spm_base] * len(first.ranges)
 
 

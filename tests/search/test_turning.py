@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +31,7 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def wanted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every layer begins elsewhere that can."""
-    monkeypatch.setattr(chained, "TURNED_BELOW", math.inf)
+    monkeypatch.setattr(chained, "worth_turning", lambda *_: True)
 
 
 def turned(compiled) -> list[str]:
@@ -53,7 +52,7 @@ def checked(model: Path, **options):
     report = api.prove(compiled.program, model, quick=True)
     assert report.proved and not report.outside, "\n".join(report.lines())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chained, "TURNED_BELOW", 0.0)
+        patch.setattr(chained, "worth_turning", lambda *_: False)
         plain = tx8fast.compile(model, **options)
     assert not turned(plain) and len(plain.program.launches) > 0
     found, want = values(compiled), values(plain)
@@ -82,7 +81,7 @@ def test_fewer_launches_where_it_gains(llama: Path) -> None:
     compiled = tx8fast.compile(llama, seq=16)
     assert turned(compiled) == ["layer"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chained, "TURNED_BELOW", 0.0)
+        patch.setattr(chained, "worth_turning", lambda *_: False)
         plain = tx8fast.compile(llama, seq=16)
     assert len(plain.program.launches) - len(compiled.program.launches) >= LAYERS - 1
     assert compiled.simulate().cycles < plain.simulate().cycles

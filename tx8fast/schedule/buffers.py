@@ -1,12 +1,12 @@
 """Where the buffers of a group lie in scratchpad.
 
-May import: lower, tile.tiling, alloc, machine, program.model. Must not: choose plans, emit instructions.
+May import: lower, tile.{emit, phases, pins, tiling}, alloc, machine, program.model. Must not: choose plans, emit instructions.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -14,15 +14,18 @@ import numpy as np
 from tx8fast.alloc import Buffer, Problem, solve
 from tx8fast.errors import AllocationError
 from tx8fast.lower.base import ALIGN_BYTES, Lowering, round_up
-from tx8fast.machine import Machine
 from tx8fast.program.model import SCRATCH
 from tx8fast.tile.emit import Addresses
 from tx8fast.tile.phases import beside, forms, phases, slice_rows, turn_bytes
+from tx8fast.tile.pins import Pins, Span, free_room
 from tx8fast.tile.tiling import TileRange, Tiling
 
 #: what is gained if buffers can be filled before the nest before is over: those that tiles load alone, those that they send to, and those
 #: of the parts that they send
 OTHERS, TARGETS, PARTS, NOTHING = 1, 2, 3, 4
+
+
+NONE = Pins({}, {}, (), frozenset())  # nothing is fixed
 
 
 def access_arguments(low: Lowering) -> list[int]:
@@ -36,18 +39,12 @@ def buffer_table(buffers: Iterable[tuple[int, int, int]]) -> np.ndarray:
 
 
 class Buffers:
-    """Scratchpad addresses of every buffer copy of a group; equal for all tiles but as `on` says. Pinned buffers lie at either end of
-    the scratchpad, the others between them; a result that takes an operand's buffers has none that could be pinned. So does
-    what the nest before has left of operands that are gathered: `left`, address and bytes by access."""
+    """Scratchpad addresses of every buffer copy of a group; equal for all tiles but as `on` says. fixed: buffers, and what other nests
+    of the chain have left; the others lie where nothing is taken. A result that takes an operand's buffers has none that could be pinned.
+    tails: what is in use when the nest before ends, the earlier the more."""
 
-    def __init__(
-        self,
-        tiling: Tiling,
-        pinned: Mapping[int, int] | None = None,
-        left: Mapping[int, tuple[int, int]] | None = None,
-        tail: Sequence[tuple[int, int]] = (),
-    ) -> None:
-        pinned, left = pinned or {}, left or {}
+    def __init__(self, tiling: Tiling, fixed: Pins = NONE, tails: Iterable[Sequence[Span]] = ()) -> None:
+        pinned, left = fixed.pinned, fixed.left
         low, plan, machine, size_bytes = tiling.low, tiling.plan, tiling.low.machine, tiling.slice_bytes
         zero = (0,) * len(plan.shard)
         items: list[Buffer] = []
@@ -92,7 +89,7 @@ class Buffers:
         if tiling.sums:
             want("sums", low.acc_bytes(zero, plan.slices))
         bytes_of = {k: tiling.copies[k] * round_up(size_bytes[k], ALIGN_BYTES) for k in pinned}
-        room = _room(machine, [*[(a, bytes_of[k]) for k, a in pinned.items()], *left.values()])
+        between = free_room(machine, fixed.taken)
         ways = [items]
         if tiling.opens:  # where there is no other room, what prepares an operand is over when slices begin
             # first fit stacks those, which begin later than all others, on top of these
@@ -121,15 +118,15 @@ class Buffers:
                 access, staging, inner, fixed, next(it) if tiling.sums else 0, {k: a for k, (a, _) in left.items()}
             )
 
-        addresses, least = _ahead(ways, ahead, room, tail)
+        addresses, least, tail = _ahead(ways, ahead, between, tails)
         #: whether something of the nest may come while the nest before is not over
         self.early = least <= PARTS
-        ways = [_begun(way, ahead, least, room, tail) for way in ways]
-        addresses = _phased(tiling, ways, first, addresses, named(addresses), room)
+        ways = [_begun(way, ahead, least, between, tail) for way in ways]
+        addresses = _phased(tiling, ways, first, addresses, named(addresses), between)
         self.at = named(addresses)
         self.tiling = tiling
-        #: results that a nest behind this one finds where they are, with all slices in one run
-        self.runs = [k for k in plan.kept if k >= len(low.reads) and k in pinned]
+        #: results that a nest behind this one finds where they are, with all slices in one run, and what it finds so itself
+        self.runs = [k for k in plan.kept if k >= len(low.reads) and k in pinned] + sorted(fixed.resident)
         table = [(a, i.size_bytes, o) for a, i, own in zip(addresses, items, owners, strict=True) for o in own]
         table += [(a, bytes_of[k], of) for k, a in pinned.items() for of in both.get(k, (argument[k],))]
         table += [(a, size, argument[k]) for k, (a, size) in left.items()]
@@ -137,8 +134,7 @@ class Buffers:
         self.peak = max([a + size for a, size, _ in table], default=machine.spm_base) - machine.spm_base
 
     def on(self, r: TileRange) -> Addresses:
-        """Return the addresses on a tile with such a range: where it has fewer rows than others, slices of a result that stays lie
-        closer together."""
+        """Return the addresses on a tile with such a range: where it has fewer rows than others, slices of what stays lie closer together."""
         if not self.runs:
             return self.at
         access = list(self.at.access)
@@ -147,18 +143,7 @@ class Buffers:
         return replace(self.at, access=access)
 
 
-def _room(machine: Machine, taken: Iterable[tuple[int, int]]) -> tuple[int, int]:
-    """Return the addresses between which nothing is pinned. taken: addresses and bytes at either end."""
-    low_end, high_end = machine.spm_base, machine.spm_limit
-    for address, size in sorted(taken):
-        if address <= low_end:
-            low_end = max(low_end, address + round_up(size, ALIGN_BYTES))
-        else:
-            high_end = min(high_end, address)
-    return low_end, high_end
-
-
-def _placed(ways: Sequence[Sequence[Buffer]], room: tuple[int, int]) -> list[int]:
+def _placed(ways: Sequence[Sequence[Buffer]], room: Span) -> list[int]:
     """Return the address of every buffer, alive as the first of several ways says that leaves room for all. Raises AllocationError."""
     for n, items in enumerate(ways):
         try:
@@ -169,9 +154,7 @@ def _placed(ways: Sequence[Sequence[Buffer]], room: tuple[int, int]) -> list[int
     return []
 
 
-def _begun(
-    items: Sequence[Buffer], ahead: Sequence[int], least: int, room: tuple[int, int], tail: Sequence[tuple[int, int]]
-) -> list[Buffer]:
+def _begun(items: Sequence[Buffer], ahead: Sequence[int], least: int, room: Span, tail: Sequence[Span]) -> list[Buffer]:
     """Return buffers that are alive before the nest begins if they gain `least`, and behind them what of the nest before is."""
     begun = [
         replace(i, lifetimes=((-1, i.lifetimes[0][1]),)) if gain >= least and i.lifetimes else i
@@ -182,16 +165,18 @@ def _begun(
 
 
 def _ahead(
-    ways: Sequence[Sequence[Buffer]], ahead: Sequence[int], room: tuple[int, int], tail: Sequence[tuple[int, int]]
-) -> tuple[list[int], int]:
-    """Return the address of every buffer, and from which gain on they are where nothing is any more when the nest before ends."""
-    for least in (OTHERS, TARGETS, PARTS) if tail else ():
-        if least in ahead:
+    ways: Sequence[Sequence[Buffer]], ahead: Sequence[int], room: Span, tails: Iterable[Sequence[Span]]
+) -> tuple[list[int], int, Sequence[Span]]:
+    """Return the address of every buffer, and from which gain on they are where nothing is any more when the nest before ends, which is
+    so early as its tail says."""
+    for tail in tails:
+        for least in (gain for gain in (OTHERS, TARGETS, PARTS) if gain in ahead):
             try:
-                return _placed([_begun(way, ahead, least, room, tail) for way in ways], room)[: len(ahead)], least
+                begun = [_begun(way, ahead, least, room, tail) for way in ways]
+                return _placed(begun, room)[: len(ahead)], least, tail
             except AllocationError:
                 continue
-    return _placed(ways, room), NOTHING
+    return _placed(ways, room), NOTHING, ()
 
 
 def _phased(
@@ -200,7 +185,7 @@ def _phased(
     first: Sequence[int],
     plain: list[int],
     at: Addresses,
-    room: tuple[int, int],
+    room: Span,
 ) -> list[int]:
     """Return addresses at which the streams of one instruction meet least in the banks; those of `plain` (named `at`) where
     the bytes that this takes are not there: the buffers with the least traffic go without a phase first."""

@@ -1,23 +1,22 @@
 """A chain: the nests of several groups as one segment, one after the other on every tile.
 
-May import: schedule.{buffers, nests, segment}, lower, tile.{deliveries, tiling}, isa, machine, program.model. Must not: choose what
+May import: schedule.{buffers, nests, segment}, lower, tile.{deliveries, pins, tiling}, isa, machine, program.model. Must not: choose what
 is chained.
 
 Between two nests a tile waits for its own engines alone, unless they are ordered together (`tile.seams`):
 `search.chains` makes sure that it reads nothing that another tile has written since. Where the next nest's operands are delivered
-(`tile.deliveries`), all tiles end the nest before and meet first. A buffer that the next nest finds filled is pinned to one end of
-the scratchpad in both nests; buffers that follow each other in this way take turns at the two ends, so everything else fits between.
+(`tile.deliveries`), all tiles end the nest before and meet first. A buffer that a later nest finds filled lies at one end of the
+scratchpad in both nests and in those between (`tile.pins`), so everything else fits between.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from tx8fast import isa
 from tx8fast.graph_table import ChainRecord, GroupRecord, Step
-from tx8fast.lower.base import ALIGN_BYTES
 from tx8fast.machine import Machine
 from tx8fast.machine.topology import mask_tiles
 from tx8fast.program.model import Segment
@@ -25,7 +24,8 @@ from tx8fast.schedule.buffers import Buffers, buffer_table
 from tx8fast.schedule.nests import ALONE, LaunchCode, NestTiles
 from tx8fast.schedule.segment import idle_tiles_wait, nest_facts, terms
 from tx8fast.tile import deliveries
-from tx8fast.tile.tiling import Planned, Tiling, segment_cycles
+from tx8fast.tile.pins import Pins, pins
+from tx8fast.tile.tiling import Planned, segment_cycles
 
 
 def build_chain(p: Planned, machine: Machine, step: Step, meet: bool, order: str = "best") -> Segment:
@@ -33,11 +33,11 @@ def build_chain(p: Planned, machine: Machine, step: Step, meet: bool, order: str
     tiles may always be at work."""
     record = step.record
     assert isinstance(record, ChainRecord)
-    places = pinned_buffers(p, machine)
-    between = _between(p, [pinned for pinned, _ in places])
+    places = pins([n.tiling for n in p.nests], p.holds, p.stays, machine)
+    between = _between(p, places)
     nests: list[NestTiles] = []
-    for i, (n, (pinned, left)) in enumerate(zip(p.nests, places, strict=True)):
-        buffers = Buffers(n.tiling, pinned, left, nests[-1].tail() if i and i not in between else ())
+    for i, (n, fixed) in enumerate(zip(p.nests, places, strict=True)):
+        buffers = Buffers(n.tiling, fixed, nests[-1].tails() if i and i not in between else ())
         nests.append(NestTiles(n.tiling, machine, meet or i > 0, buffers))
     arguments, names = _arguments(record), _first_names(record, len(step.op_names))
     slot_args = [np.array(a, np.int32)[n.slots] for a, n in zip(arguments, nests, strict=True)]
@@ -130,52 +130,17 @@ def _table(nests: Sequence[NestTiles], arguments: Sequence[Sequence[int]]) -> np
     )
 
 
-def _between(p: Planned, pinned: Sequence[Mapping[int, int]]) -> dict[int, deliveries.Deliveries]:
+def _between(p: Planned, places: Sequence[Pins]) -> dict[int, deliveries.Deliveries]:
     """Return by nest what tiles send each other before it begins."""
     found = {}
     for i, pairs in enumerate(p.holds):
         a, b = p.nests[i].tiling, p.nests[i + 1].tiling
-        if b.plan.delivered:
-            made = deliveries.delivered(a, b, [(ka, kb, pinned[i][ka], pinned[i + 1][kb]) for ka, kb in pairs])
+        ways = [(ka, kb, places[i].pinned[ka], places[i + 1].pinned[kb]) for ka, kb in pairs if kb in b.plan.delivered]
+        if ways:
+            made = deliveries.delivered(a, b, ways)
             assert made is not None, "the search has asked the same"
             found[i + 1] = made
     return found
-
-
-def pinned_buffers(p: Planned, machine: Machine) -> list[tuple[dict[int, int], dict[int, tuple[int, int]]]]:
-    """Return per nest the accesses whose buffers are handed over, with their scratchpad addresses, and those that are gathered,
-    with address and bytes of what the nest before has left."""
-    pinned: list[dict[int, int]] = [{} for _ in p.nests]
-    left: list[dict[int, tuple[int, int]]] = [{} for _ in p.nests]
-    top = machine.spm_limit // ALIGN_BYTES * ALIGN_BYTES
-    low_end = True
-    for i, hold in enumerate(p.holds):
-        made, after = p.nests[i].tiling, p.nests[i + 1].tiling
-        if after.plan.delivered:  # from one end to the other, where the nest before may have anything
-            pinned[i] |= _stacked(made, sorted({ka for ka, _ in hold}), machine.spm_base if low_end else top, low_end)
-            pinned[i + 1] |= _stacked(after, [kb for _, kb in hold], top if low_end else machine.spm_base, not low_end)
-            continue
-        for source, target in hold:
-            source, target = made.replaced.get(source, source), after.replaced.get(target, target)
-            size = made.copies[source] * made.slot_bytes(source)
-            if source not in pinned[i]:  # else it is handed on where it lies
-                pinned[i][source] = machine.spm_base if low_end else top - size
-                low_end = not low_end
-            if target in dict(after.plan.gathered):
-                left[i + 1][target] = pinned[i][source], size
-            else:
-                pinned[i + 1][target] = pinned[i][source]
-    return list(zip(pinned, left, strict=True))
-
-
-def _stacked(how: Tiling, accesses: Sequence[int], end: int, upwards: bool) -> dict[int, int]:
-    """Return addresses of the buffers of accesses, one behind the other from one end of the scratchpad on."""
-    out = {}
-    for k in accesses:
-        size = how.copies[k] * how.slot_bytes(k)
-        out[k] = end if upwards else end - size
-        end += size if upwards else -size
-    return out
 
 
 def _first_names(record: ChainRecord, n_names: int) -> list[int]:

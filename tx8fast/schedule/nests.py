@@ -8,7 +8,7 @@ ranges have the same form have equal code but for DDR offsets, and for the parts
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -75,13 +75,14 @@ class NestTiles:
         own = [(s.access, s.tiles, s.rank if s.access in self.gathered else s.rank < 0) for s in shares]
         return (code_key(self.low, r), late, tuple(own)), shares, late
 
-    def tail(self) -> list[Span]:
-        """Return the bytes of the scratchpad that are still in use when the nest's last fill has come."""
+    def tails(self) -> Iterator[list[Span]]:
+        """Yield the bytes of the scratchpad that are still in use when the nest's last fill but one has come, and when the last one has."""
         for t in range(len(self.tiling.ranges)):
             if (found := self.form(t)) is not None:
-                form, shares, late = found
-                return self.of(t, form[0], shares).code(shares, late).tail()
-        return []
+                like, shares, late = found
+                code = self.of(t, like, shares).code(shares, late)
+                yield from map(code.tail, (2, 1))
+                return
 
     def of(self, t: int, like: tuple, shares: Sequence[Share]) -> NestCode:
         """Return the code of tiles like t."""

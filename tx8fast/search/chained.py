@@ -23,9 +23,11 @@ from tx8fast.tile.tiling import Planned
 
 #: of the most cycles that a chain saves, what a longer one may save instead: estimates are no better, and it has fewer launches
 NEARLY = 0.98
-#: of the cycles of a layer's launches, what those of one that begins elsewhere may take: chains of two layers are estimated to within
-#: some per cent. Of 18 prefills of nine models those below gain 0.6 to 4 %, and of four at 0.991 to 0.997 three lose 0.1 to 2 %
-TURNED_BELOW = 0.99
+#: of the cycles of a layer's launches, what those of one that begins elsewhere may take, since estimates are no better: where some nest
+#: waits for an engine, which moving less does not help (of six prefills three between 0.992 and 1 are 0.1 to 3 % slower, three below 0.984 0.5
+#: to 6 % faster); where all wait for transfers (0.9952: 3 % faster, 0.9969: 0.5 % slower); and where something stays besides, as much as
+#: before (of seven between 0.992 and 0.9964 six are 0.9 to 3.6 % faster, one 0.8 % slower)
+TURNED_BELOW, TURNED_IF_ALL_WAIT = 0.99, 0.996
 LOOKED = 100  # chains that save most, among which another one is looked for
 SECONDS = 1.0  # of the search for chains, as an amount of work
 
@@ -71,12 +73,19 @@ def _turned(
     main, fn = new.parts(parts[name])
     place_barriers(new.fn)
     turned = _chained(new.fn, memory, fn)
-    if turned[1] > TURNED_BELOW * cycles:
+    if not worth_turning(cycles, turned[1], [*turned[2].values()]):
         return None
     place_barriers(new.main)
     new.take(table)
     parts |= {"main": {**parts["main"], **main}, name: fn}
     return turned
+
+
+def worth_turning(cycles: float, turned: float, chains: Sequence[Planned]) -> bool:
+    """Return whether a layer of `cycles` begins elsewhere, where it takes `turned` with such chains."""
+    if not all(nest.plan.waits for p in chains for nest in p.nests):
+        return turned <= TURNED_BELOW * cycles
+    return turned < cycles * (1 if any(p.stays for p in chains) else TURNED_IF_ALL_WAIT)
 
 
 def _chained(fn: FunctionTable, memory: Memory, parts: Mapping[tuple[int, ...], Parts]) -> Chained:
@@ -95,7 +104,7 @@ def _chained(fn: FunctionTable, memory: Memory, parts: Mapping[tuple[int, ...], 
     chosen, chained = saving_most(list(own), cost, {k: c for k, (_, c, _) in chains.items()}, edges)
     order, _ = in_line(chosen, edges)
     plans = {step.record: planned for step, _, planned in map(chains.__getitem__, chained) if step.record is not None}
-    cycles = sum([chains[items][1] if items in chained else cost[items] for items in chosen])
+    cycles = sum([chains[items][2].plan.estimate_cycles if items in chained else cost[items] for items in chosen])
     return [chains[chosen[j]][0] if chosen[j] in chained else pool[chosen[j]] for j in order], cycles, plans
 
 

@@ -27,6 +27,7 @@ from tx8fast.search.handover import (
 )
 from tx8fast.search.memory import Memory
 from tx8fast.search.partition import Edge, closure, items_of, mask_of
+from tx8fast.search.staying import may_stay, stays_of, with_stays
 from tx8fast.tile import sharing
 from tx8fast.tile.tiling import Plan, Planned, Tiling
 
@@ -50,7 +51,8 @@ class Chains:
 
     def find(self, groups: Mapping[Items, tuple[Step, float]]) -> dict[Items, tuple[Step, float, Planned]]:
         """Return the cheapest chain of every set of steps for which one is cheaper than its groups (step and cycles by
-        positions) alone."""
+        positions) alone, with its cycles if nothing stayed for a later nest than the next one: by these chains compare as well as
+        nests are estimated, and what stays then only makes the chosen ones cheaper."""
         self.own = [nest for items, (step, _) in sorted(groups.items()) if (nest := self._own(items, step))]
         self.touching: dict[int, list[int]] = {}  # value -> those of `own` that read or make it
         for n, nest in enumerate(self.own):
@@ -68,39 +70,37 @@ class Chains:
             if cost < most:
                 held, cost = self._cost(path, holds, closely=True)
             if cost < most:
-                found[items] = self._chain(path, holds, held, cost)
                 saved[items] = alone - cost
+                step, planned = self._chain(*self._staying(path, holds, held, cost))
+                found[items] = step, cost, planned
         self.memory.limited |= len(found) > MAX_FOUND
         best = sorted(found, key=lambda items: (-saved[items], items))[:MAX_FOUND]
         return {items: found[items] for items in sorted(best)}
 
     def given(self, path: Sequence[Nest], holds: Sequence[Hold]) -> tuple[Step, Planned] | None:
         """Return nests with hand-overs that were found before as one step, None if they are no chain."""
-        if not 2 <= len(path) <= MAX_NESTS or len(holds) != len(path) - 1:
+        if not 2 <= len(path) <= MAX_NESTS or len(holds) != len(path) - 1 or any(len(p) != 2 for h in holds for p in h):
             return None
-        if (
-            not all(may_chain(n.how.low, n.step) for n in path)
-            or path[0].how.plan.gathered
-            or path[0].how.plan.delivered
-        ):
+        first = path[0].how.plan
+        if not all(may_chain(n.how.low, n.step) for n in path) or first.gathered or first.delivered:
             return None
         for i, (hold, a, b) in enumerate(zip(holds, path, path[1:], strict=False)):
-            sent = {*dict(b.how.plan.gathered), *b.how.plan.delivered}
+            there, delivered = {kb for _, kb in hold}, {*b.how.plan.delivered}
+            gathered = {*dict(b.how.plan.gathered)}
+            sent = gathered | delivered & there
             if not (self._may_follow(path[: i + 1], b) and self.memory.local(a, b, sorted(sent))):
                 return None
-            if not sent <= {pair[1] for pair in hold if len(pair) == 2} or not {*hold} <= {
-                *handed(a, b),
-                *common(a, b),
-            }:
+            if not gathered <= there or not {*hold} <= {*handed(a, b), *common(a, b)}:
                 return None
-            if b.how.plan.delivered:
+            if delivered & there:
                 if not {*hold} <= {*handed(a, b)} or self.memory.delivery(a.how, b.how, hold) < 0:
                     return None
             elif len(hold) > 1 or not all(self.memory.hands_over(a.how, ka, b.how, kb) for ka, kb in hold):
                 return None
+        if not may_stay(path, holds):
+            return None
         held, cycles = self._cost(path, holds, closely=True)
-        step, _, planned = self._chain(path, holds, held, cycles)
-        return step, planned
+        return self._chain(path, holds, held, cycles)
 
     def _own(self, items: Items, step: Step) -> Nest | None:
         """Return a group with its own best plan, None if it cannot be part of a chain."""
@@ -249,15 +249,26 @@ class Chains:
         for i, nest in enumerate(path):
             n_read = len(nest.how.low.reads)
             hold = holds[i - 1] if i else ()
-            there = {kb for _, kb in hold} - {*dict(nest.how.plan.gathered)}
+            there = {kb for _, kb in hold} - {*dict(nest.how.plan.gathered)} | {*nest.how.plan.delivered}
             held = frozenset({n_read + j for j, v in enumerate(nest.step.outputs) if v in unstored} | there)
             out.append(held)
             cycles += self.memory.cycles(nest.how, held, closely)
-            if nest.how.plan.delivered:
+            if any(kb in nest.how.plan.delivered for _, kb in hold):
                 cycles += self.memory.delivery(path[i - 1].how, nest.how, hold)
             if i:  # one launch runs all
                 cycles += self._meeting(nest.how) - self.memory.machine.kcore.launch_cycles
         return out, cycles
+
+    def _staying(
+        self, path: Sequence[Nest], holds: Sequence[Hold], held: list[frozenset[int]], cycles: int
+    ) -> tuple[Sequence[Nest], Sequence[Hold], list[frozenset[int]], int]:
+        """Return the chain with what stays for a later nest, if it is cheaper so."""
+        stays = with_stays(path, holds)
+        if any(a is not b for a, b in zip(path, stays, strict=True)):
+            held_too, fewer = self._cost(stays, holds, closely=True)
+            if fewer < cycles:
+                return stays, holds, held_too, fewer
+        return path, holds, held, cycles
 
     def _meeting(self, how: Tiling) -> int:
         """Return the cycles of the tiles' meeting before a later nest's first exchange."""
@@ -266,6 +277,7 @@ class Chains:
     def _unstored(self, path: Sequence[Nest], holds: Sequence[Hold]) -> set[int]:
         """Return results that need not be stored: whoever reads them finds them in scratchpad."""
         inside = {i for n in path for i in n.items}
+        stays = {(s.reader, path[s.reader].values[s.operand]) for s in stays_of(path, holds)}
         out = set()
         for i, nest in enumerate(path):
             for v in nest.step.outputs:
@@ -275,7 +287,7 @@ class Chains:
                 if (
                     not outside
                     and readers
-                    and all(given[i : readers[-1]])
+                    and all((n, v) in stays or all(given[i:n]) for n in readers)
                     and all(len(path[n].reads_of(v)) == 1 for n in readers)
                 ):
                     out.add(v)
@@ -283,8 +295,8 @@ class Chains:
 
     def _chain(
         self, path: Sequence[Nest], holds: Sequence[Hold], held: Sequence[frozenset[int]], cycles: int
-    ) -> tuple[Step, float, Planned]:
-        """Return a chain as one step, with its cycles and its plan."""
+    ) -> tuple[Step, Planned]:
+        """Return a chain as one step, and its plan."""
         nests = []
         for nest, h in zip(path, held, strict=True):
             cost, demand = self.memory.cycles(nest.how, h, True), nest.how.demand_bytes()
@@ -302,7 +314,7 @@ class Chains:
             shared=nests[0].plan.shared,
         )
         step = chain_step(self.fn, path, self._unstored(path, holds))
-        return step, cycles, Planned(Tiling(nests[0].low, plan), "", tuple(nests), tuple(holds))
+        return step, Planned(Tiling(nests[0].low, plan), "", tuple(nests), tuple(holds), stays_of(path, holds))
 
 
 def chain_step(fn: FunctionTable, path: Sequence[Nest], unstored: set[int]) -> Step:

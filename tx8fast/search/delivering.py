@@ -114,7 +114,7 @@ def _receiving(
 def delivery_cycles(memory: Memory, a: Tiling, b: Tiling, pairs: Pairs) -> int:
     """Return the cycles in which tiles deliver, -1 if that is not possible: they do not have all of it, or not at once room for what they
     have and what they get."""
-    if {kb for _, kb in pairs} != {*b.plan.delivered} or not {ka for ka, _ in pairs} <= {*a.plan.kept}:
+    if not {kb for _, kb in pairs} <= {*b.plan.delivered} or not {ka for ka, _ in pairs} <= {*a.plan.kept}:
         return -1
     if (
         not (fits_whole(a) and fits_whole(b))

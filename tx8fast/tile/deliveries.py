@@ -66,9 +66,16 @@ def sent(ways: Sequence[tuple[np.ndarray | None, np.ndarray | None, int, int]], 
     return tuple(map(tuple, out))
 
 
-def pieces(how: Tiling, k: int) -> np.ndarray | None:
+def stays_there(have: np.ndarray | None, want: np.ndarray | None) -> bool:
+    """True if every tile finds all that it wants in its own scratchpad, at the same place behind where the first buffer begins. have and
+    want: what `pieces` says of a nest and of a later one."""
+    moved = _moved(have, want)
+    return moved is not None and bool((moved[:, 0] == moved[:, 1]).all() and (moved[:, 2] == moved[:, 3]).all())
+
+
+def pieces(how: Tiling, k: int, close: bool = False) -> np.ndarray | None:
     """Return (n, 4): of every run of every slice of an access its DDR byte, tile, byte behind the first buffer, and bytes; None of nests
-    with too many slices. Results are those of whole sums."""
+    with too many slices. Results are those of whole sums. close: slices of an operand lie as those of a result that stays."""
     access, low, plan = how.accesses[k], how.low, how.plan
     if k >= len(low.reads):
         whole = zip(plan.slices, low.reduce, plan.shard, strict=True)
@@ -86,7 +93,7 @@ def pieces(how: Tiling, k: int) -> np.ndarray | None:
         box, key = access.box(r.lo, r.hi), code_key(low, r)
         base = np.array(access.origins(box), np.int64)
         if key not in known:
-            known[key] = _runs(made, k, r, pitch(how, k, r), base.tolist())
+            known[key] = _runs(made, k, r, how.pitch(k, r) if close else pitch(how, k, r), base.tolist())
         piece, ddr, spm, size = known[key].T
         out.append(np.stack([base[piece] + ddr, np.full(len(ddr), tile), spm, size], axis=1))
     return np.concatenate(out)

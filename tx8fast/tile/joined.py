@@ -33,13 +33,14 @@ class TileCode:
     borders: tuple[Border, ...] = ()
     begins: tuple[tuple[int, int], ...] = ()
 
-    def tail(self) -> list[Span]:
-        """Return the bytes of the scratchpad that the rows behind the last multicast touch, or of the last step if there is none."""
+    def tail(self, fills: int) -> list[Span]:
+        """Return the bytes of the scratchpad that the last multicasts and the rows behind them touch, or of the last steps if there are
+        none."""
         number = self.fill if self.multicasts.count else self.step
-        at = isa.distinct(self.code.at[number >= number.max(initial=0) - 1])
+        at = isa.distinct(self.code.at[number > number.max(initial=0) - fills])
         columns = self.code.columns
         spans = np.concatenate([columns.read[at].reshape(-1, 2), columns.write[at].reshape(-1, 2)])
-        sent = [span for read, write in self.multicasts.last(2) for span in (*read, *write)]
+        sent = [span for read, write in self.multicasts.last(fills) for span in (*read, *write)]
         found: list[Span] = []
         for lo, hi in sorted({(lo, hi) for lo, hi in [*spans.tolist(), *sent] if lo < hi}):
             if found and lo <= found[-1][1]:

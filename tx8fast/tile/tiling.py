@@ -9,7 +9,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from tx8fast import isa
 from tx8fast.lower.access import Access
@@ -51,7 +51,8 @@ class Plan:
     ] = ()  # accesses with a buffer per slice: of a reduction, loaded when first needed; of a result
     #: (read access, columns) of operands of which every tile that needs them has so many columns from the nest before
     gathered: tuple[tuple[int, int], ...] = ()
-    #: read accesses with a buffer per slice that tiles have sent each other before the nest begins
+    #: read accesses with a buffer per slice, all of them filled before the nest begins: tiles have sent each other what is in them, or it
+    #: is what an earlier nest has left
     delivered: tuple[int, ...] = ()
 
     @property
@@ -323,17 +324,28 @@ def _ranges(
     return (*ranges, *[TileRange(none, none)] * (n_tiles - len(ranges)))
 
 
+class Stay(NamedTuple):
+    """A result of a chain that stays where it is until a later nest than the next one reads it: nest and access of either."""
+
+    maker: int
+    result: int
+    reader: int
+    operand: int
+
+
 @dataclass(frozen=True)
 class Planned:
     """A record's tiling, and why it fell to the kernel core (empty: an engine does it).
 
     Of a chain: `nests` are its parts; holds[i]: pairs (access of nest i, access of nest i + 1) of which the second one is not loaded: they
-    have one buffer, or it is gathered or delivered from what the first one left; `tiling` is the first part's lowering with the whole chain's figures."""
+    have one buffer, or it is gathered or delivered from what the first one left; stays: operands of which an earlier nest has left all
+    that a tile needs; `tiling` is the first part's lowering with the whole chain's figures."""
 
     tiling: Tiling
     reason: str
     nests: tuple[Planned, ...] = ()
     holds: tuple[tuple[tuple[int, int], ...], ...] = ()
+    stays: tuple[Stay, ...] = ()
 
     @property
     def low(self) -> Lowering:
