@@ -107,5 +107,9 @@ class SlowFormatWarning(CompileWarning):
     """A model's configuration, and no option, says to compute in a format that the matrix engine is slow in."""
 
 
+class UnreadTensorWarning(CompileWarning):
+    """A checkpoint has tensors in the layers that are compiled, and nothing reads them."""
+
+
 class UnusedOptionWarning(CompileWarning):
     """An option was given that nothing in the model takes."""

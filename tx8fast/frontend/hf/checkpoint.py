@@ -15,6 +15,7 @@ from tx8fast.frontend.hf.layer_slots import all_slots, optional_slots
 from tx8fast.frontend.hf.quantization import FLOATS, add_float
 from tx8fast.frontend.hf.slots import WRAPPED, Slot, names_of, outer_key
 from tx8fast.frontend.hf.spec import ModelConfig
+from tx8fast.frontend.hf.unread import check_unread
 from tx8fast.records import dataclass
 from tx8fast.weights import CheckpointEntry, WeightTable, find_checkpoint, open_checkpoint
 from tx8fast.weights.gguf import GgufEntry
@@ -69,7 +70,8 @@ def load_weights(
     if entries is not None:
         config = "its metadata" if c.gguf else "config.json"
         doing = f"matching checkpoint {os.path.basename(str(path))} ({len(entries)} tensors) with {config}"
-        raise_all(ImportModelError, doing, binder.problems)
+        problems = binder.problems or check_unread(c, prefix, entries, lambda key: key in table or "%" + key in table)
+        raise_all(ImportModelError, doing, problems)
     return ModelWeights(table, bound, stored)
 
 
