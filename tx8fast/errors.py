@@ -107,6 +107,10 @@ class SlowFormatWarning(CompileWarning):
     """A model's configuration, and no option, says to compute in a format that the matrix engine is slow in."""
 
 
+class CausalRowsWarning(CompileWarning):
+    """Rows of images would see each other in the model, and see in the program what is in front of them alone."""
+
+
 class UnreadTensorWarning(CompileWarning):
     """A checkpoint has tensors in the layers that are compiled, and nothing reads them."""
 

@@ -23,11 +23,17 @@ from tests.support.family_reference import FamilyReference
 from tests.support.recorded_configs import CONFIGS as RECORDED
 from tx8fast.frontend.hf.config import parse_config
 from tx8fast.frontend.hf.families import FAMILIES
-from tx8fast.frontend.hf.parts import COMPOSITES
+from tx8fast.frontend.hf.parts import COMPOSITES, together_in
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs" / "models.md"
 GOLDEN = ROOT / "tests" / "golden" / "models.json"
+#: what is said of rows that see each other in a model
+TOGETHER = {
+    "": "",
+    "image": "; embeddings of images would need a mask that is not there, rows are causal",
+    "prompt": "; all rows of a prompt see each other",
+}
 HEAD = (
     "| `model_type` | particulars that are honoured | error | model | prefill | decode |",
     "|---|---|--:|---|--:|--:|",
@@ -129,7 +135,7 @@ def family_table() -> list[str]:
             for k in ("prefill" if "prefill" in took else "encode", "decode")
         )
         rows.append(f"| `{name}` | {family.honours} | {error:.0e} | {model} | {first} | {step} |")
-    named = {kind: ", ".join(c.pieces) for kind, c in COMPOSITES.items()}
+    named = {kind: ", ".join(c.pieces) + TOGETHER[together_in(kind, None)] for kind, c in COMPOSITES.items()}
     parts = [
         f"| {', '.join(f'`{k}`' for k in named if named[k] == names)} | --part {names} | | | | |"
         for names in dict.fromkeys(named.values())

@@ -152,7 +152,7 @@ def remember(m: Blocks, i: int, new: tuple[Value, Value], past: Past, at: str) -
 
 def _macs(m: Blocks, i: int, q: Value, past: Past) -> int:
     """Only the unmasked pairs of a causal prefill count."""
-    return -1 if past is not None or (m.c.encoder and not m.c.causal) else _pairs(m, i, q) * q.shape[-1]
+    return -1 if past is not None or m.c.ahead else _pairs(m, i, q) * q.shape[-1]
 
 
 def _softmax(m: Blocks, i: int, s: Value, past: Past, at: str) -> Value:
@@ -161,7 +161,7 @@ def _softmax(m: Blocks, i: int, s: Value, past: Past, at: str) -> Value:
         s = m.b("tanh", m.scaled(s, scale / c.attention_cap, at + ".cap"), loc=at + ".cap")
         scale = c.attention_cap
     seq, window = s.shape[-1], c.windows[i]
-    ahead = (c.encoder and not c.causal) or past is not None
+    ahead = c.ahead or past is not None
     leaning = m.leaning.get(i if c.relative is not None and c.relative.each else 0)
     # a mask that also says what distance costs is added where nothing hides, too; chunks are no band
     banded = not ahead and leaning is None and not 0 < c.sight(i)[1] < seq

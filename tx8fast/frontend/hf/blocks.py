@@ -203,7 +203,7 @@ class Blocks:
         for which in self._used_ropes():
             self.ropes[which] = self.rope_tables(which, seq)
         shared: dict[tuple[int, int], Value] = {}
-        for sight in self._sights():
+        for sight in () if self.c.ahead else self._sights():
             window, chunk = short = _within(sight, seq)
             if short not in shared:
                 attrs = {"window": window, "value": self.mask_value, **({"chunk": chunk} if chunk else {})}

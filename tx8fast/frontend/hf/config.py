@@ -6,6 +6,7 @@ May import: errors, frontend.hf. Must not: know the IR or weights.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from tx8fast.errors import ConfigError, ImportModelError, UnsupportedError, raise_all
@@ -13,7 +14,7 @@ from tx8fast.frontend.hf.families import FAMILIES
 from tx8fast.frontend.hf.family import Family
 from tx8fast.frontend.hf.lookalike import look_alike
 from tx8fast.frontend.hf.options import DTYPES
-from tx8fast.frontend.hf.parts import COMPOSITES, piece_of
+from tx8fast.frontend.hf.parts import COMPOSITES, piece_of, together_in
 from tx8fast.frontend.hf.quantization import read_scheme
 from tx8fast.frontend.hf.reader import MAX_LAYERS, Reader, Watched
 from tx8fast.frontend.hf.spec import ModelConfig
@@ -53,11 +54,13 @@ def parse_config(
         raise ImportModelError(f"{doing}: key 'model_type' is {kind!r}, required one of {', '.join(MODEL_TYPES)}")
     if as_family is not None and as_family not in FAMILIES:
         raise UnsupportedError(f"{doing}: --as {as_family} is no family, supported are {', '.join(MODEL_TYPES)}")
-    kind, raw = piece_of(kind, raw, part, doing)
+    whole, (kind, raw) = kind, piece_of(kind, raw, part, doing)
     if dims:
         raw = _sized(kind, raw, dims, doing)
     if kind in FAMILIES:
-        return _read(kind, raw, doing, set())
+        config = _read(kind, raw, doing, set())
+        together = together_in(whole, part)
+        return replace(config, together=together) if together else config
     like = look_alike(raw, lambda config, seen: _read(config["model_type"], config, doing, seen))
     if like:
         raise UnsupportedError(

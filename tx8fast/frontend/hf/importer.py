@@ -12,7 +12,13 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from tx8fast.errors import ConfigError, ImportModelError, UnsupportedError, UnusedOptionWarning
+from tx8fast.errors import (
+    CausalRowsWarning,
+    ConfigError,
+    ImportModelError,
+    UnsupportedError,
+    UnusedOptionWarning,
+)
 from tx8fast.files import read_input, refer
 from tx8fast.frontend.hf.checkpoint import find_entries, load_weights
 from tx8fast.frontend.hf.config import ModelConfig, parse_config
@@ -90,6 +96,22 @@ def import_hf(path: str | os.PathLike[str], options: HfOptions) -> IRProgram:
         raise UnsupportedError(
             f"importing {path}: rows of images have places in time, height and width in a {config.model_type}, which --input embeds does "
             "not take yet; give token ids"
+        )
+    if options.input == "embeds" and options.phase == "prefill" and config.together == "image":
+        warnings.warn(
+            f"rows of an image see each other in this {config.model_type}, here each row sees those in front of it alone: --input embeds gives the "
+            "model's results for rows of text, not for those of images",
+            CausalRowsWarning,
+            stacklevel=2,
+        )
+    if (
+        options.phase == "prefill"
+        and config.together == "prompt"
+        and any(0 < w < (options.seq or 1) for w in config.windows)
+    ):
+        raise UnsupportedError(
+            f"importing {path}: all rows of a prompt see each other in this model, and --seq {options.seq} is more than the window of its layers; "
+            "give a shorter one"
         )
     wanted = None if options.dtype is None else DTYPES[options.dtype]
     weights = load_weights(config, root, checkpoint, entries, wanted)

@@ -24,11 +24,13 @@ _OUTER = ("torch_dtype", "dtype", "tie_word_embeddings", "quantization_config")
 @dataclass(frozen=True, slots=True)
 class Piece:
     """A part of a model. `section`: the nested object of the config that describes it, "" = the config itself; `family`: what it
-    is where the section names none; `shared`: keys outside of the section that hold for it too."""
+    is where the section names none; `shared`: keys outside of the section that hold for it too; `together`: as in `ModelConfig`, rows
+    that see each other because they stand in this model."""
 
     section: str
     family: str
     shared: tuple[str, ...] = ()
+    together: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +41,9 @@ class Composite:
     default: str = ""
 
 
-def _image_text(text: str, vision: str = "") -> Composite:
+def _image_text(text: str, vision: str = "", together: str = "") -> Composite:
     """A language model that sees images; its text half is compiled unless --part says otherwise."""
-    pieces = {"text": Piece("text_config", text, _OUTER)}
+    pieces = {"text": Piece("text_config", text, _OUTER, together)}
     if vision:
         pieces["vision"] = Piece("vision_config", vision, ("torch_dtype", "dtype"))
     return Composite(pieces, "text")
@@ -61,9 +63,9 @@ def _towers(text: str, vision: str) -> Composite:
 
 
 COMPOSITES: dict[str, Composite] = {
-    "gemma3": _image_text("gemma3_text", "siglip_vision_model"),
+    "gemma3": _image_text("gemma3_text", "siglip_vision_model", "image"),
     "gemma3n": _image_text("gemma3n_text"), "gemma4": _image_text("gemma4_text"),
-    "paligemma": _image_text("gemma", "siglip_vision_model"),
+    "paligemma": _image_text("gemma", "siglip_vision_model", "prompt"),
     "mistral3": _image_text("mistral"), "llama4": _image_text("llama4_text"),
     "llava": _image_text("llama", "clip_vision_model"), "llava_next": _image_text("llama", "clip_vision_model"),
     "llava_onevision": _image_text("qwen2", "siglip_vision_model"), "vipllava": _image_text("llama", "clip_vision_model"),
@@ -76,6 +78,13 @@ COMPOSITES: dict[str, Composite] = {
     "sam": Composite({"vision": Piece("vision_config", "sam_vision_model", ("torch_dtype", "dtype"))}, "vision"),
     **{kind: _sides(kind) for kind in ("t5", "mt5", "umt5", "bart", "mbart", "whisper")},
 }  # fmt: skip
+
+
+def together_in(kind: str, part: str | None) -> str:
+    """Return which rows of the `part` of a model see each other because of what the whole is."""
+    composite = COMPOSITES.get(kind)
+    piece = None if composite is None else composite.pieces.get(part or composite.default)
+    return "" if piece is None else piece.together
 
 
 def piece_of(kind: str, raw: dict[str, Any], part: str | None, doing: str) -> tuple[str, dict[str, Any]]:

@@ -216,6 +216,9 @@ class ModelConfig:
     wide_residual: bool = False  # what the layers add to flows in f32
     encoder: bool = False  # sees its whole input at once and keeps no cache; a window reaches both ways
     causal: bool = False  # an encoder whose tokens see what is in front of them only
+    #: what a decoder sees at once that ours masks, or does not: "image": rows of an image see each other, which is not there (rows are
+    #: causal); "prompt": all rows of a prompt do
+    together: str = ""
     pool: str = ""  # what an encoder gives besides its last hidden states: a name of `encoder.POOLS`
     projection: int = 0  # width of what the pool "last" gives
     end_token: int = 0  # the token whose place the pool "end" takes
@@ -308,6 +311,11 @@ class ModelConfig:
     def gguf(self) -> bool:
         """True if the tensors are named and arranged as in a GGUF file."""
         return self.quantization is not None and self.quantization["method"] == "gguf"
+
+    @property
+    def ahead(self) -> bool:
+        """True if a row sees those behind it, too."""
+        return (self.encoder and not self.causal) or self.together == "prompt"
 
     def sight(self, i: int) -> tuple[int, int]:
         """Return the window and the chunk of layer `i`, which decide its mask."""

@@ -200,7 +200,8 @@ FAMILIES: dict[str, Family] = {
     ),
     "gemma4_text": Family(
         "heads of other sizes in layers that see everything, keys that serve as values, keys of earlier layers in the last ones, values "
-        "normalised, rows of a second embedding in every layer, experts beside the feed-forward part; of `gemma4` the text half",
+        "normalised, rows of a second embedding in every layer, experts beside the feed-forward part; of `gemma4` the text half, where rows of "
+        "images may see each other, which is not there",
         SANDWICH.but(
             side_gate="per_layer_input_gate",
             side_out="per_layer_projection",
@@ -223,6 +224,7 @@ FAMILIES: dict[str, Family] = {
             "qk_norm": "head",
             "value_norm": True,
             "layer_factor": True,
+            "together": lambda r, f: "image" if r.value("use_bidirectional_attention") == "vision" else "",
             "attention_scale": 1.0,
             "embedding_scale": lambda r, f: (f["hidden"] or 1) ** 0.5,
             "logits_cap": cap("final_logit_softcapping"),
