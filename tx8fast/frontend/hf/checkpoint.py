@@ -15,6 +15,7 @@ from tx8fast.frontend.hf.layer_slots import all_slots, optional_slots
 from tx8fast.frontend.hf.quantization import FLOATS, add_float
 from tx8fast.frontend.hf.slots import WRAPPED, Slot, names_of, outer_key
 from tx8fast.frontend.hf.spec import ModelConfig
+from tx8fast.frontend.hf.unconverted import refuse_unconverted
 from tx8fast.frontend.hf.unread import check_unread
 from tx8fast.records import dataclass
 from tx8fast.weights import CheckpointEntry, WeightTable, find_checkpoint, open_checkpoint
@@ -42,8 +43,10 @@ class ModelWeights:
 
 
 def find_entries(directory: Path | None) -> tuple[Path | None, Entries | None]:
-    """Return a directory's checkpoint and its tensors; None where there is none."""
+    """Return a directory's checkpoint and its tensors; None where there is none. Raises ImportModelError if it has another format."""
     path = None if directory is None else find_checkpoint(directory)
+    if path is None and directory is not None:
+        refuse_unconverted(directory)
     return path, None if path is None else _modern(open_checkpoint(path))
 
 
