@@ -155,18 +155,23 @@ def test_other_families_are_unsupported():
 
 def test_configs_with_the_keys_of_a_family():
     """An unknown model_type is told what it looks like, and taken for it on demand."""
+    named = {"use_cache": True, "attention_dropout": 0.0, "architectures": ["LlamaForCausalLM"]}
     with pytest.raises(
         UnsupportedError, match="model_type 'yi' is not known, but its keys are those of llama: give --as llama"
     ):
-        parse("yi", use_cache=True, attention_dropout=0.0)
-    with pytest.raises(UnsupportedError, match="are those of gemma2"):
+        parse("yi", **named)
+    # the same keys may be those of a gemma, and a class of that name another's code
+    for unsure in ({}, {**named, "auto_map": {"AutoModelForCausalLM": "modeling.LlamaForCausalLM"}}):
+        with pytest.raises(UnsupportedError, match="'yi' is not supported.* or give --as FAMILY if"):
+            parse("yi", **unsure)
+    with pytest.raises(UnsupportedError, match="are those of stablelm"):
         parse(
             "other",
-            query_pre_attn_scalar=16,
-            attn_logit_softcapping=5.0,
-            sliding_window=4,
-            hidden_activation="gelu",
-            hidden_act=None,
+            layer_norm_eps=1e-5,
+            use_qkv_bias=True,
+            partial_rotary_factor=0.25,
+            use_parallel_residual=False,
+            rms_norm_eps=None,
         )
     assert parse_config(model_config("yi"), "c", "llama").model_type == "llama"
     with pytest.raises(UnsupportedError, match="--as yi is no family, supported are llama, mistral"):

@@ -6,11 +6,12 @@ May import: weights, errors, frontend.hf. Must not: know the IR; read tensor byt
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from tx8fast.errors import ImportModelError, raise_all
+from tx8fast.errors import ImportModelError, UnreadTensorWarning, raise_all
 from tx8fast.frontend.hf.layer_slots import all_slots, optional_slots
 from tx8fast.frontend.hf.quantization import FLOATS, add_float
 from tx8fast.frontend.hf.slots import WRAPPED, Slot, names_of, outer_key
@@ -48,6 +49,18 @@ def find_entries(directory: Path | None) -> tuple[Path | None, Entries | None]:
     if path is None and directory is not None:
         refuse_unconverted(directory)
     return path, None if path is None else _modern(open_checkpoint(path))
+
+
+def are_of(directory: Path | None, c: ModelConfig) -> bool:
+    """Return whether the tensors of a directory are those of a model, all of them; True where there are none."""
+    path, entries = find_entries(directory)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UnreadTensorWarning)
+        try:
+            load_weights(c, None, path, entries, None)
+        except (ImportModelError, UnreadTensorWarning):
+            return False
+    return True
 
 
 def load_weights(

@@ -5,7 +5,7 @@ May import: errors, frontend.hf. Must not: know the IR or weights.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -39,10 +39,16 @@ ACTIVATIONS = {
 
 
 def parse_config(
-    raw: Any, where: str, as_family: str | None = None, part: str | None = None, dims: Mapping[str, int] | None = None
+    raw: Any,
+    where: str,
+    as_family: str | None = None,
+    part: str | None = None,
+    dims: Mapping[str, int] | None = None,
+    fits: Callable[[ModelConfig], bool] = lambda config: True,
 ) -> ModelConfig:
     """Return the checked config of the JSON object `raw`; `where` names the file in messages, `as_family` the family to
-    take it for, whatever it says, `part` the part of a model of several, `dims` the size of its image where that is free: height, width.
+    take it for, whatever it says, `part` the part of a model of several, `dims` the size of its image where that is free: height, width;
+    `fits(config)`: a config of a family that is not named is that of the tensors beside it.
 
     Raises ConfigError for a part that it has not or sizes that are not free, UnsupportedError for another family, ImportModelError that lists every bad key and unsupported feature.
     """
@@ -61,7 +67,7 @@ def parse_config(
         config = _read(kind, raw, doing, set())
         together = together_in(whole, part)
         return replace(config, together=together) if together else config
-    like = look_alike(raw, lambda config, seen: _read(config["model_type"], config, doing, seen))
+    like = look_alike(raw, lambda config, seen: _read(config["model_type"], config, doing, seen), fits)
     if like:
         raise UnsupportedError(
             f"{doing}: model_type '{kind}' is not known, but its keys are those of {like}: give --as {like} to take it for one, "
@@ -69,7 +75,7 @@ def parse_config(
         )
     raise UnsupportedError(
         f"{doing}: model_type '{kind}' is not supported, supported are {', '.join((*MODEL_TYPES, *COMPOSITES))}; "
-        "export the model to ONNX and compile that"
+        "export the model to ONNX and compile that, or give --as FAMILY if it computes what one of these does"
     )
 
 

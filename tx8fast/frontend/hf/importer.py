@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from tx8fast.errors import (
     UnusedOptionWarning,
 )
 from tx8fast.files import read_input, refer
-from tx8fast.frontend.hf.checkpoint import find_entries, load_weights
+from tx8fast.frontend.hf.checkpoint import are_of, find_entries, load_weights
 from tx8fast.frontend.hf.config import ModelConfig, parse_config
 from tx8fast.frontend.hf.gguf import read_gguf
 from tx8fast.frontend.hf.graph import build
@@ -78,7 +78,8 @@ def import_hf(path: str | os.PathLike[str], options: HfOptions) -> IRProgram:
         config, entries = read_gguf(path)
     else:
         root = directory
-        config = read_config(path / CONFIG_NAME if directory else path, options.as_family, options.part, options.dims)
+        file, fits = path / CONFIG_NAME if directory else path, partial(are_of, directory)
+        config = read_config(file, options.as_family, options.part, options.dims, fits)
         checkpoint, entries = find_entries(directory)
         for stored in path.parent.glob("*.safetensors*") if directory is None else ():
             refer(stored)  # what a program that is made of the config alone will be run with
@@ -158,9 +159,13 @@ def _donated(args: list[str], results: list[str]) -> tuple[int, ...]:
 
 
 def read_config(
-    path: Path, as_family: str | None = None, part: str | None = None, dims: Mapping[str, int] | None = None
+    path: Path,
+    as_family: str | None = None,
+    part: str | None = None,
+    dims: Mapping[str, int] | None = None,
+    fits: Callable[[ModelConfig], bool] = lambda config: True,
 ) -> ModelConfig:
-    """Return the checked config file, or that of a `part` of the model, read as one of `as_family`; `dims`: of its image, where that has any size. Raises ImportModelError if it is not readable JSON."""
+    """Return the checked config file, or that of a `part` of the model, read as one of `as_family`; `dims`: of its image, where that has any size; `fits`: see `parse_config`. Raises ImportModelError if it is not readable JSON."""
     try:
         raw = json.loads(read_input(path, MAX_CONFIG_BYTES))
     except OSError as e:
@@ -169,7 +174,7 @@ def read_config(
         ) from e
     except (ValueError, RecursionError) as e:
         raise ImportModelError(f"reading model config {path}: not valid JSON: {e}") from e
-    return parse_config(raw, str(path), as_family, part, dims)
+    return parse_config(raw, str(path), as_family, part, dims, fits)
 
 
 def _arguments(

@@ -6,10 +6,13 @@ May import: frontend.hf. Must not: know the IR or weights.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from tx8fast.errors import Tx8Error
 from tx8fast.frontend.hf.families import FAMILIES
+from tx8fast.frontend.hf.layer_slots import all_slots
+from tx8fast.frontend.hf.spec import ModelConfig
 
 #: keys that say nothing about the architecture: training, generation, bookkeeping
 _NEUTRAL = frozenset(
@@ -48,22 +51,46 @@ _NEUTRAL = frozenset(
 _NEUTRAL_ENDS = ("_token_id", "_token_ids", "_dropout", "_pdrop", "dropout_rate", "_init", "_flash_attn")
 
 
-def look_alike(raw: Mapping[str, Any], parse: Callable[[dict[str, Any], set[str]], Any]) -> str:
-    """Return the family that reads every telling key of `raw` without a problem, "" if there is none.
+def look_alike(
+    raw: Mapping[str, Any],
+    parse: Callable[[dict[str, Any], set[str]], ModelConfig],
+    fits: Callable[[ModelConfig], bool] = lambda config: True,
+) -> str:
+    """Return the family that `raw` must be of if it is of any here, "" if that is none or cannot be told.
 
-    `parse(config, seen)` reads a config and adds the keys it looks at to `seen`. Of several families the one that looks at most of
-    the given keys is meant; if that is several again, the first of the table.
+    `parse(config, seen)` reads a config and adds the keys it looks at to `seen`; `fits(config)`: the tensors that are stored are those of
+    it. A family is possible that reads every telling key without a problem, and whose tensors fit. Most keys do not tell a llama from a
+    gemma: of several that compute different things none is named, unless the config names its class, which is no other code.
     """
     telling = {k for k, v in raw.items() if v is not None and k not in _NEUTRAL and not k.endswith(_NEUTRAL_ENDS)}
-    best, most = "", 0
+    possible: dict[str, ModelConfig] = {}
     for name, family in FAMILIES.items():
         seen: set[str] = set()
         if family.encoder or "hidden_size" not in telling | set(family.keys):
             continue
         try:
-            parse({**raw, "model_type": name}, seen)
+            config = parse({**raw, "model_type": name}, seen)
         except Tx8Error:
             continue
-        if telling <= seen and (found := len(seen & set(raw))) > most:
-            best, most = name, found
-    return best
+        # files may have a key in its usual spelling beside the family's own
+        if telling <= seen | set(family.keys) and fits(config):
+            possible[name] = config
+    named = _of_class(raw)
+    if named is not None:
+        return named if named in possible else ""
+    first, *others = possible or [""]
+    return first if all(_same(possible[first], possible[other]) for other in others) else ""
+
+
+def _same(a: ModelConfig, b: ModelConfig) -> bool:
+    """Return whether two models read the same tensors and compute the same of them, whatever they are called."""
+    return replace(a, model_type=b.model_type) == b and list(all_slots(a, "")) == list(all_slots(b, ""))
+
+
+def _of_class(raw: Mapping[str, Any]) -> str | None:
+    """Return the family whose class of the library the config names; None if it names none, or code of its own."""
+    classes = raw.get("architectures")
+    if raw.get("auto_map") or not isinstance(classes, list) or len(classes) != 1 or not isinstance(classes[0], str):
+        return None
+    found = classes[0].removesuffix("ForCausalLM").lower()
+    return next((name for name in FAMILIES if name.replace("_", "").removesuffix("text") == found), None)
