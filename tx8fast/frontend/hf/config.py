@@ -36,6 +36,9 @@ ACTIVATIONS = {
     "xielu": "xielu",
     "quick_gelu": "quick_gelu",
 }
+#: ... of a config, some of which print the library's own; "auto": as the checkpoint is
+_DTYPES: dict[str, str | None] = {**DTYPES, "half": "f16", "float": "f32", "auto": None}
+_DTYPES |= {f"torch.{name}": dtype for name, dtype in _DTYPES.items()}
 
 
 def parse_config(
@@ -60,11 +63,14 @@ def parse_config(
         raise ImportModelError(f"{doing}: key 'model_type' is {kind!r}, required one of {', '.join(MODEL_TYPES)}")
     if as_family is not None and as_family not in FAMILIES:
         raise UnsupportedError(f"{doing}: --as {as_family} is no family, supported are {', '.join(MODEL_TYPES)}")
-    whole, (kind, raw) = kind, piece_of(kind, raw, part, doing)
+    whole, outer = kind, raw.get("tie_word_embeddings")
+    kind, raw = piece_of(kind, raw, part, doing)
     if dims:
         raw = _sized(kind, raw, dims, doing)
     if kind in FAMILIES:
         config = _read(kind, raw, doing, set())
+        if outer is False and config.tied and not config.encoder and whole in COMPOSITES:
+            config = replace(config, tied=False, loose_head=True)  # the checkpoint knows which of the two holds
         together = together_in(whole, part)
         return replace(config, together=together) if together else config
     like = look_alike(raw, lambda config, seen: _read(config["model_type"], config, doing, seen), fits)
@@ -105,6 +111,9 @@ def _read(kind: str, raw: dict[str, Any], doing: str, seen: set[str]) -> ModelCo
         if raw.get(new) is not None:
             seen.add(new)
             raw = {old: raw[new], **raw}
+    for key, listed in family.counted.items():
+        if raw.get(key) is None and isinstance(raw.get(listed), list):
+            raw = {**raw, key: len(raw[listed])}
     usual = family.defaults
     r = Reader(
         Watched({**usual, **{k: v for k, v in raw.items() if v is not None or k not in usual}}, seen), family.keys
@@ -140,7 +149,7 @@ def _common(r: Reader, kind: str, family: Family) -> dict[str, Any]:
         "norm_eps": r.number("layer_norm_eps", 1e-5) if layer_norm else r.number("rms_norm_eps", 1e-6),
         "activation": r.text("hidden_act", "silu", ACTIVATIONS),
         "tied": r.flag("tie_word_embeddings"),
-        "dtype": r.text("dtype" if r.value("dtype") is not None else "torch_dtype", None, DTYPES),
+        "dtype": r.text("dtype" if r.value("dtype") is not None else "torch_dtype", None, _DTYPES),
         "attention_scale": (head_dim or 1) ** -0.5,
         "encoder": family.encoder,
         "windows": (0,) * (layers or 0),

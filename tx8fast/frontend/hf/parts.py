@@ -116,4 +116,6 @@ def piece_of(kind: str, raw: dict[str, Any], part: str | None, doing: str) -> tu
     if inner_kind in (kind, f"{kind}_vision") and part == "vision":  # some files call a section as they call the whole
         inner_kind = piece.family
     given = {k: v for k, v in inner.items() if v is not None or k not in outer}
+    if piece.together == "prompt" and given.get("use_bidirectional_attention") is True:
+        given.pop("use_bidirectional_attention")  # newer files say of the section what the whole model does
     return inner_kind, {**SECTION_DEFAULTS.get(inner_kind, {}), **outer, **given}

@@ -37,9 +37,12 @@ def _forms(r: Reader, f: Fields, kinds: list[str]) -> tuple[tuple[int, int], ...
     own = r.get("per_layer_config", {}, "an object", lambda v: isinstance(v, dict)) or {}
     if not own:
         return tuple(far if kind == _FULL else near for kind in kinds)
-    found = []
+    found, numbered = (
+        [],
+        {int(k): v for k, v in own.items() if k.isascii() and k.isdigit()},
+    )  # with leading zeros in some files
     for i in range(len(kinds)):
-        inner = Reader(own.get(str(i)) or {})
+        inner = Reader(numbered.get(i) or {})
         found.append((inner.size("num_key_value_heads", near[0]) or 1, inner.size("head_dim", near[1]) or 1))
         r.problems += inner.problems
     return tuple(found)

@@ -295,7 +295,13 @@ _NEMOTRON_H = Family(
         _nemotron,
     ),
     keys={"rms_norm_eps": "layer_norm_epsilon", "hidden_act": "mlp_hidden_act"},
-    aliases={"attention_head_dim": "head_dim", "mamba_n_groups": "n_groups", "mamba_d_conv": "conv_kernel"},
+    aliases={
+        "attention_head_dim": "head_dim",
+        "mamba_n_groups": "n_groups",
+        "mamba_d_conv": "conv_kernel",
+        "layer_types": "layers_block_type",
+    },
+    counted={"num_hidden_layers": "layers_block_type"},
     defaults={"mlp_hidden_act": "relu2", "layer_norm_epsilon": 1e-5, "head_dim": 128, "num_key_value_heads": 8},
     fixed={"mamba_hidden_act": ("silu",), "use_bias": (False,)},
 )

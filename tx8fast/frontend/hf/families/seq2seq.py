@@ -39,7 +39,8 @@ def _t5(decoder: bool, each: bool = False, scaled: bool = True) -> Read:
         if gated:
             fields["renamed"] = (("mlp.up_proj", f"layer.{1 + decoder}.DenseReluDense.wi_1"),)
         if decoder:
-            tied = r.flag("tie_word_embeddings", True)
+            # files of newer versions say that all heads are tied, and name apart what the key was a sign of
+            tied = r.flag("scale_decoder_outputs", r.flag("tie_word_embeddings", True))
             fields |= {
                 "tied": tied and scaled,
                 "logits_divisor": (f["hidden"] or 1) ** 0.5 if tied and scaled else 1.0,
