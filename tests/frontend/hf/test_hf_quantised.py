@@ -40,6 +40,38 @@ def test_quantised_models_run(tmp_path, scheme):
     assert error(program.run({"input_ids": IDS}), wanted) <= 1e-4
 
 
+@pytest.mark.parametrize(
+    ("scheme", "word"),
+    [("modelopt-fp8", "modelopt_fp8"), ("modelopt-nvfp4", "modelopt_fp4"), ("auto-round", "intel/auto-round")],
+)
+def test_other_words_for_a_method(tmp_path, scheme, word):
+    config, _ = quantised(tmp_path, "qwen3", scheme)
+    wanted = import_hf(tmp_path, HfOptions(seq=4)).text()
+    settings = {**SCHEMES[scheme][0], "quant_method": word}
+    (tmp_path / "config.json").write_text(json.dumps({**config, "quantization_config": settings}))
+    assert import_hf(tmp_path, HfOptions(seq=4)).text() == wanted
+
+
+@pytest.mark.parametrize(("scheme", "algo"), [("modelopt-fp8", "FP8"), ("modelopt-nvfp4", "NVFP4")])
+def test_a_scheme_that_stands_beside_the_config(tmp_path, scheme, algo):
+    config, _ = quantised(tmp_path, "qwen3", scheme)
+    wanted = import_hf(tmp_path, HfOptions(seq=4))
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    beside = tmp_path / "hf_quant_config.json"
+    for text, problem in (
+        ("{", "not valid JSON"),
+        ("[]", "required: an object"),
+        ('{"quantization": {"quant_algo": "W1"}}', "'W1'"),
+    ):
+        beside.write_text(text)
+        with pytest.raises(ImportModelError, match=problem):
+            import_hf(tmp_path, HfOptions(seq=4))
+    said = {"quant_algo": algo, "kv_cache_quant_algo": "FP8", "group_size": 16, "exclude_modules": ["lm_head"]}
+    beside.write_text(json.dumps({"producer": {"name": "modelopt"}, "quantization": said}))
+    found = import_hf(tmp_path, HfOptions(seq=4))
+    assert found.text() == wanted.text() and list(found.weights) == list(wanted.weights)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_weights_are_the_dequantised_ones(tmp_path, scheme, dtype, monkeypatch):

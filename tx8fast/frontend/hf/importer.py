@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from tx8fast.errors import (
     CausalRowsWarning,
@@ -34,6 +35,8 @@ from tx8fast.ir.types import TensorType
 from tx8fast.weights.gguf import is_gguf
 
 CONFIG_NAME = "config.json"
+#: of a checkpoint that modelopt wrote: what config.json may leave out
+QUANTIZATION_NAME = "hf_quant_config.json"
 MAX_CONFIG_BYTES = 1 << 26
 
 
@@ -166,15 +169,26 @@ def read_config(
     fits: Callable[[ModelConfig], bool] = lambda config: True,
 ) -> ModelConfig:
     """Return the checked config file, or that of a `part` of the model, read as one of `as_family`; `dims`: of its image, where that has any size; `fits`: see `parse_config`. Raises ImportModelError if it is not readable JSON."""
+    raw = _read_json(path, f"; a model directory holds a '{CONFIG_NAME}'")
+    beside = path.parent / QUANTIZATION_NAME
+    told = isinstance(raw, dict) and (raw.get("quantization_config") or raw.get("compression_config"))
+    if isinstance(raw, dict) and not told and beside.is_file():
+        said = _read_json(beside)
+        scheme = said.get("quantization") if isinstance(said, dict) else None
+        if not isinstance(scheme, dict):
+            raise ImportModelError(f"reading {beside}: required: an object with an object 'quantization'")
+        if scheme.get("quant_algo") is not None:  # else caches alone are quantised
+            raw["quantization_config"] = {"quant_method": "modelopt", **scheme}
+    return parse_config(raw, str(path), as_family, part, dims, fits)
+
+
+def _read_json(path: Path, help_: str = "") -> Any:
     try:
-        raw = json.loads(read_input(path, MAX_CONFIG_BYTES))
+        return json.loads(read_input(path, MAX_CONFIG_BYTES))
     except OSError as e:
-        raise ImportModelError(
-            f"reading model config {path}: {e.strerror or e}; a model directory holds a '{CONFIG_NAME}'"
-        ) from e
+        raise ImportModelError(f"reading model config {path}: {e.strerror or e}{help_}") from e
     except (ValueError, RecursionError) as e:
         raise ImportModelError(f"reading model config {path}: not valid JSON: {e}") from e
-    return parse_config(raw, str(path), as_family, part, dims, fits)
 
 
 def _arguments(

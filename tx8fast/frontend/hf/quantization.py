@@ -16,6 +16,12 @@ from tx8fast.weights import CheckpointEntry, WeightTable
 from tx8fast.weights.gguf import PLAIN, GgufEntry, add_gguf
 
 METHODS = ("gptq", "awq", "auto-round", "fp8", "fbgemm_fp8", "bitsandbytes", "compressed-tensors", "modelopt", "mxfp4")
+_SYNONYMS = {
+    "auto_round": "auto-round",
+    "intel/auto-round": "auto-round",
+    "modelopt_fp4": "modelopt",
+    "modelopt_fp8": "modelopt",
+}
 AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 FLOATS = ("bf16", "f16", "f32")
 Scheme = dict[str, Any]
@@ -32,7 +38,8 @@ def read_scheme(r: Reader) -> Scheme | None:
         return None
     method = raw.get("quant_method", "bitsandbytes" if raw.get("load_in_8bit") else None)
     q = Reader(raw)
-    if method in ("auto-round", "auto_round"):  # stored as one of two others
+    method = _SYNONYMS.get(method, method) if isinstance(method, str) else method
+    if method == "auto-round":  # stored as one of two others
         packing = str(raw.get("packing_format", "auto_round:auto_gptq"))
         method = "awq" if "awq" in packing else "gptq" if "gptq" in packing else packing
     scheme: Scheme = {"method": method}
