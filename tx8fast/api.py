@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,8 +18,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from tx8fast import files
+from tx8fast.collectives import MAX_CHIPS
 from tx8fast.compiled import CompiledProgram, Progress, Searched
-from tx8fast.errors import ConfigError, InternalError, ProgramError, raise_all
+from tx8fast.errors import ConfigError, InternalError, ProgramError, TooLargeError, Tx8Error, raise_all
 from tx8fast.frontend import open_model
 from tx8fast.graph_table import GraphTable
 from tx8fast.graphs import Dump, lower_graph, model_demand, param_source, quiet_collector
@@ -118,7 +120,8 @@ def compile_ir(
     known = kept.find(ir, machine, options) if kept is not None and not options.load_plans else ""
     searched = replace(options, load_plans=known) if known else options
     groups = kept.groups if kept is not None else None
-    found = search_graph(view.table, machine, searched, _half(progress, 0), groups)
+    with _advising(ir, options):
+        found = search_graph(view.table, machine, searched, _half(progress, 0), groups)
     if kept is not None and not searched.load_plans:
         kept.keep(found)
     meta = {
@@ -144,12 +147,30 @@ def compile_ir(
     if found.report.functions:
         meta["search"] = found.report.to_json()
     begin(PHASES[3])
-    program = assemble(view.table, machine, found.plans, describe, meta | needed, _half(progress, 1), options.order)
+    with _advising(ir, options):
+        program = assemble(view.table, machine, found.plans, describe, meta | needed, _half(progress, 1), options.order)
     _check(program)
     _embed(program, ir, view.inline, options.embed_limit_bytes)
     if ir.weights is not None and ir.weights.decided and reads_files(program):
         program.meta["deciding"] = ir.weights.deciding()
     return CompiledProgram(program, root, searched=found)
+
+
+@contextmanager
+def _advising(ir: IRProgram, options: CompileOptions) -> Iterator[None]:
+    """Add to the error of a model that is too large for one chip over how many chips its layers can be cut, if they can."""
+    try:
+        yield
+    except TooLargeError as error:
+        possible = []
+        if ir.shares is not None:
+            for n in range((options.tp or 1) + 1, MAX_CHIPS + 1):
+                with suppress(Tx8Error):
+                    ir.shares(n)
+                    possible.append(str(n))
+        if not possible:
+            raise
+        raise TooLargeError(f"{error}, and so would more chips: --tp {', '.join(possible)}") from error
 
 
 def _check(program: Program) -> None:

@@ -67,6 +67,10 @@ class InfeasibleError(Tx8Error, ValueError):
     """No plan exists within the machine's limits; the message carries resource, demand and bound."""
 
 
+class TooLargeError(InfeasibleError):
+    """What a program needs does not fit the DDR of a chip."""
+
+
 class AllocationError(InfeasibleError):
     """Buffers do not fit their memory."""
 

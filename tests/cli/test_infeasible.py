@@ -12,6 +12,9 @@ from onnx import helper
 
 from tests.cli.test_bad_input import compile_args, machine_text, refused
 from tests.support.cli_case import write_mlp, write_onnx
+from tests.support.family_checkpoints import family_config
+from tests.support.recorded_configs import CONFIGS as RECORDED
+from tests.support.recorded_families import config_of
 
 RESERVED = 131072
 
@@ -65,7 +68,28 @@ def test_ops_are_named_whose_values_do_not_fit_the_ddr(tx8, tmp_path, ddr_bytes,
     machine = tmp_path / "m.toml"
     machine.write_text(machine_text(chip__ddr_bytes=ddr_bytes))
     args = compile_args(path, tmp_path, "--machine", machine, "--opt", "1")
-    refused(tx8, tmp_path, *args, says=("placing the model in DDR", *says, "more chips (--tp N) would help"))
+    refused(tx8, tmp_path, *args, says=("placing the model in DDR", *says, "a narrower dtype would help"))
+    assert "--tp" not in tx8(*args).err
+
+
+@pytest.mark.parametrize(("case", "advice"), [("llama", "--tp 2, 4"), ("bloom", ""), ("gemma4_text", "")])
+def test_more_chips_are_advised_where_layers_can_be_cut(tx8, tmp_path, case, advice):
+    """... into as many parts as there can be."""
+    config = (
+        config_of(case)
+        if case in RECORDED
+        else {**family_config(case), "num_key_value_heads": 4, "intermediate_size": 64}
+    )
+    model, machine = tmp_path / "config.json", tmp_path / "m.toml"
+    model.write_text(json.dumps(config))
+    machine.write_text(machine_text(chip__ddr_bytes=30_000))
+    args = compile_args(model, tmp_path, "--machine", machine, "--seq", "4", "--dtype", "fp32")
+    refused(tx8, tmp_path, *args, says=("placing the model in DDR", advice))
+    assert ("--tp" in tx8(*args).err) == bool(advice)
+    if advice:  # what is advised is an option that is taken
+        for n in advice.removeprefix("--tp ").split(", "):
+            assert "placing the model in DDR" in tx8(*args, "--tp", n).err
+        assert f"--tp {n}" not in tx8(*args, "--tp", n).err
 
 
 @pytest.mark.parametrize("opt", ["1", "2", "3"])

@@ -147,7 +147,7 @@ def test_a_model_that_one_chip_cannot_hold(tmp_path):
     text = tx8fast.machine.__path__[0] + "/configs/tx8.toml"
     with open(text) as f:
         machine.write_text(f.read().replace("ddr_bytes = 68719476736", "ddr_bytes = 2621440"))
-    with pytest.raises(InfeasibleError, match=r"more chips \(--tp N\) would help"):
+    with pytest.raises(InfeasibleError, match="more chips: --tp 2, 4, 8$"):
         tx8fast.compile(tmp_path / "config.json", phase="decode", past=16, machine=str(machine))
     made = compiled(tmp_path / "config.json", phase="decode", past=16, machine=str(machine), tp=4)
     assert made.program.ddr_bytes <= load_machine(str(machine)).chip.ddr_bytes
