@@ -12,7 +12,7 @@ from typing import Any
 from tx8fast.errors import ConfigError, ImportModelError, UnsupportedError, raise_all
 from tx8fast.frontend.hf.families import FAMILIES
 from tx8fast.frontend.hf.family import Family
-from tx8fast.frontend.hf.lookalike import look_alike
+from tx8fast.frontend.hf.lookalike import look_alikes
 from tx8fast.frontend.hf.options import DTYPES
 from tx8fast.frontend.hf.parts import COMPOSITES, piece_of, together_in
 from tx8fast.frontend.hf.quantization import read_scheme
@@ -20,6 +20,7 @@ from tx8fast.frontend.hf.reader import MAX_LAYERS, Reader, Watched
 from tx8fast.frontend.hf.spec import ModelConfig
 
 MODEL_TYPES = tuple(FAMILIES)
+MOST_ALIKE = 6  # families that a message names
 #: of an image, by --dim
 SIZES = ("height", "width")
 #: hidden_act of the config -> name of the op, also the activation of `swiglu`
@@ -73,11 +74,18 @@ def parse_config(
             config = replace(config, tied=False, loose_head=True)  # the checkpoint knows which of the two holds
         together = together_in(whole, part)
         return replace(config, together=together) if together else config
-    like = look_alike(raw, lambda config, seen: _read(config["model_type"], config, doing, seen), fits)
-    if like:
+    like = look_alikes(raw, lambda config, seen: _read(config["model_type"], config, doing, seen), fits)
+    if len(like) == 1:
         raise UnsupportedError(
-            f"{doing}: model_type '{kind}' is not known, but its keys are those of {like}: give --as {like} to take it for one, "
+            f"{doing}: model_type '{kind}' is not known, but its keys are those of {like[0]}: give --as {like[0]} to take it for one, "
             "and compare the results with the original's"
+        )
+    if like:
+        ways = ", ".join(f"--as {name}" for name in like[:MOST_ALIKE])
+        more = f" and {len(like) - MOST_ALIKE} more" if len(like) > MOST_ALIKE else ""
+        raise UnsupportedError(
+            f"{doing}: model_type '{kind}' is not known, and its keys are those of families that compute different things: {ways}{more}; "
+            "take the one that its code resembles, and compare the results with the original's"
         )
     raise UnsupportedError(
         f"{doing}: model_type '{kind}' is not supported, supported are {', '.join((*MODEL_TYPES, *COMPOSITES))}; "

@@ -51,19 +51,20 @@ _NEUTRAL = frozenset(
 _NEUTRAL_ENDS = ("_token_id", "_token_ids", "_dropout", "_pdrop", "dropout_rate", "_init", "_flash_attn")
 
 
-def look_alike(
+def look_alikes(
     raw: Mapping[str, Any],
     parse: Callable[[dict[str, Any], set[str]], ModelConfig],
     fits: Callable[[ModelConfig], bool] = lambda config: True,
-) -> str:
-    """Return the family that `raw` must be of if it is of any here, "" if that is none or cannot be told.
+) -> list[str]:
+    """Return the families that `raw` may be of, first those that look at most of its keys; of those that compute the same one.
 
     `parse(config, seen)` reads a config and adds the keys it looks at to `seen`; `fits(config)`: the tensors that are stored are those of
-    it. A family is possible that reads every telling key without a problem, and whose tensors fit. Most keys do not tell a llama from a
-    gemma: of several that compute different things none is named, unless the config names its class, which is no other code.
+    it. A family is possible that reads every telling key without a problem, and whose tensors fit; where the config names a class of the
+    library, that is no other code, and no other family is. Most keys do not tell a llama from a gemma.
     """
     telling = {k for k, v in raw.items() if v is not None and k not in _NEUTRAL and not k.endswith(_NEUTRAL_ENDS)}
     possible: dict[str, ModelConfig] = {}
+    looked: dict[str, int] = {}
     for name, family in FAMILIES.items():
         seen: set[str] = set()
         if family.encoder or "hidden_size" not in telling | set(family.keys):
@@ -74,12 +75,15 @@ def look_alike(
             continue
         # files may have a key in its usual spelling beside the family's own
         if telling <= seen | set(family.keys) and fits(config):
-            possible[name] = config
+            possible[name], looked[name] = config, len(seen & set(raw))
     named = _of_class(raw)
     if named is not None:
-        return named if named in possible else ""
-    first, *others = possible or [""]
-    return first if all(_same(possible[first], possible[other]) for other in others) else ""
+        return [named] if named in possible else []
+    different: list[str] = []
+    for name in sorted(possible, key=lambda name: -looked[name]):
+        if not any(_same(possible[other], possible[name]) for other in different):
+            different.append(name)
+    return different
 
 
 def _same(a: ModelConfig, b: ModelConfig) -> bool:
