@@ -46,8 +46,24 @@ _NEUTRAL = frozenset(
         "is_decoder",
         "vocab_size",
         "attn_implementation",
+        "aux_loss_alpha",
+        "cache_implementation",
+        "context_length",
+        "ep_size",
+        "initial_context_length",
+        "input_jitter_noise",
+        "max_seq_len",
+        "model_max_length",
+        "n_ctx",
+        "num_nextn_predict_layers",
+        "rescale_prenorm_residual",
+        "router_jitter_noise",
+        "seq_aux",
+        "use_mamba_kernels",
     )
 )
+#: keys that say nothing where there are no windows
+_OF_WINDOWS = frozenset({"use_sliding_window", "sliding_window", "max_window_layers"})
 _NEUTRAL_ENDS = ("_token_id", "_token_ids", "_dropout", "_pdrop", "dropout_rate", "_init", "_flash_attn")
 
 
@@ -63,6 +79,8 @@ def look_alikes(
     library, that is no other code, and no other family is. Most keys do not tell a llama from a gemma.
     """
     telling = {k for k, v in raw.items() if v is not None and k not in _NEUTRAL and not k.endswith(_NEUTRAL_ENDS)}
+    if raw.get("use_sliding_window") is False:
+        telling -= _OF_WINDOWS
     possible: dict[str, ModelConfig] = {}
     looked: dict[str, int] = {}
     for name, family in FAMILIES.items():
