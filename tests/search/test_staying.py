@@ -19,7 +19,7 @@ from tests.simulator.planting import findings
 from tx8fast.compiled import CompiledProgram
 from tx8fast.errors import ConfigError
 from tx8fast.schedule import chain
-from tx8fast.search import chains
+from tx8fast.search import chains, staying
 from tx8fast.simulator.cycle import simulate
 from tx8fast.tile import pins
 from tx8fast.tile.tiling import Stay
@@ -93,7 +93,7 @@ def test_values_do_not_depend_on_what_stays(tmp_path: Path, stays: list[Stay], m
     some = tx8fast.compile(tmp_path, seq=33, dtype="bf16")
     assert stays
     stays.clear()
-    monkeypatch.setattr(chains, "with_stays", lambda path, holds: list(path))
+    monkeypatch.setattr(chains, "with_stays", lambda path, *_: list(path))
     none = tx8fast.compile(tmp_path, seq=33, dtype="bf16")
     assert not stays
     a, b = (c.run({c.inputs[0].name: ids}, sanitize=True) for c in (some, none))
@@ -134,6 +134,25 @@ def test_saved_plans_say_what_stays(tmp_path: Path, stays: list[Stay]) -> None:
         path.write_text(json.dumps(data))
         with pytest.raises(ConfigError):
             loaded()
+
+
+@pytest.mark.usefixtures("small", "eager")
+def test_what_a_nest_between_writes_over_does_not_stay(stays: list[Stay], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next nest may have the bytes as its operand's buffer, too."""
+    place, over = staying.pins, False
+
+    def shared(nests, holds, found, machine):
+        places = place(nests, holds, found, machine)
+        for s in found:
+            places[s.maker + 1].pinned[0] = places[s.maker].pinned[s.result]
+        return places
+
+    monkeypatch.setattr(staying, "pins", shared)
+    monkeypatch.setattr(staying, "overwritten", lambda how: {0} if over else set())
+    for over in (False, True):  # noqa: B007
+        stays.clear()
+        build(*residual_block(256, 512, 1536), opt=2)
+        assert bool(stays) != over
 
 
 @given(st.lists(st.tuples(st.integers(1, 5000), st.integers(0, 5), st.integers(0, 3), st.booleans()), max_size=12))

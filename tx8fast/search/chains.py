@@ -85,22 +85,24 @@ class Chains:
         if not all(may_chain(n.how.low, n.step) for n in path) or first.gathered or first.delivered:
             return None
         for i, (hold, a, b) in enumerate(zip(holds, path, path[1:], strict=False)):
-            there, delivered = {kb for _, kb in hold}, {*b.how.plan.delivered}
-            gathered = {*dict(b.how.plan.gathered)}
-            sent = gathered | delivered & there
+            sent = {*dict(b.how.plan.gathered)} | {*b.how.plan.delivered} & {kb for _, kb in hold}
             if not (self._may_follow(path[: i + 1], b) and self.memory.local(a, b, sorted(sent))):
                 return None
-            if not gathered <= there or not {*hold} <= {*handed(a, b), *common(a, b)}:
-                return None
-            if delivered & there:
-                if not {*hold} <= {*handed(a, b)} or self.memory.delivery(a.how, b.how, hold) < 0:
-                    return None
-            elif len(hold) > 1 or not all(self.memory.hands_over(a.how, ka, b.how, kb) for ka, kb in hold):
+            if not {*hold} <= {*handed(a, b), *common(a, b)} or not self._fit(a, b, hold):
                 return None
         if not may_stay(path, holds):
             return None
         held, cycles = self._cost(path, holds, closely=True)
         return self._chain(path, holds, held, cycles)
+
+    def _fit(self, a: Nest, b: Nest, hold: Hold) -> bool:
+        """True if the plans of two neighbours hand over, gather or deliver what they are to; hold: of what both read, or b of a."""
+        there = {kb for _, kb in hold}
+        if not {*dict(b.how.plan.gathered)} <= there:
+            return False
+        if there & {*b.how.plan.delivered}:
+            return {*hold} <= {*handed(a, b)} and self.memory.delivery(a.how, b.how, hold) >= 0
+        return len(hold) <= 1 and all(self.memory.hands_over(a.how, ka, b.how, kb) for ka, kb in hold)
 
     def _own(self, items: Items, step: Step) -> Nest | None:
         """Return a group with its own best plan, None if it cannot be part of a chain."""
@@ -263,7 +265,7 @@ class Chains:
         self, path: Sequence[Nest], holds: Sequence[Hold], held: list[frozenset[int]], cycles: int
     ) -> tuple[Sequence[Nest], Sequence[Hold], list[frozenset[int]], int]:
         """Return the chain with what stays for a later nest, if it is cheaper so."""
-        stays = with_stays(path, holds)
+        stays = with_stays(path, holds, self._fit)
         if any(a is not b for a, b in zip(path, stays, strict=True)):
             held_too, fewer = self._cost(stays, holds, closely=True)
             if fewer < cycles:

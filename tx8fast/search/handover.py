@@ -216,11 +216,11 @@ def can_hand_over(a: Tiling, ka: int, b: Tiling, kb: int) -> bool:
         have, want = _moves(a.accesses[ka], x), _moves(b.accesses[kb], y)
         if have != want or written and sum(run for *_, run in have) != a.accesses[ka].size_bytes(x.lo, x.hi):
             return False
-    return written or ka not in _overwritten(a)
+    return written or ka not in overwritten(a)
 
 
 @lru_cache(maxsize=16)
-def _overwritten(a: Tiling) -> frozenset[int]:
+def overwritten(a: Tiling) -> frozenset[int]:
     """Return the read accesses to whose buffers some instruction of the nest writes."""
     low, plan = a.low, a.plan
     zero = (0,) * len(plan.shard)

@@ -8,18 +8,18 @@ stored either. Whether that is so say the transfers that neither nest makes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tx8fast.lower import may_deliver
 from tx8fast.search.gathering import aligned
-from tx8fast.search.handover import Nest, begins_right
+from tx8fast.search.handover import Nest, begins_right, overwritten
 from tx8fast.tile import deliveries
 from tx8fast.tile.pins import free_room, pins
 from tx8fast.tile.sharing import sharers
 from tx8fast.tile.tiling import Stay, Tiling
 
-Hold = Sequence[tuple[int, int]]
+Hold = tuple[tuple[int, int], ...]
 
 
 def stays_of(path: Sequence[Nest], holds: Sequence[Hold]) -> tuple[Stay, ...]:
@@ -31,8 +31,9 @@ def stays_of(path: Sequence[Nest], holds: Sequence[Hold]) -> tuple[Stay, ...]:
     return tuple(out)
 
 
-def with_stays(path: Sequence[Nest], holds: Sequence[Hold]) -> list[Nest]:
-    """Return the nests with plans for which all stays that can, each as long as there is room."""
+def with_stays(path: Sequence[Nest], holds: Sequence[Hold], fit: Callable[[Nest, Nest, Hold], bool]) -> list[Nest]:
+    """Return the nests with plans for which all stays that can, as long as there is room. fit: whether two neighbours still hand over
+    what they do."""
     out = list(path)
     for j, b in enumerate(path):
         there = {kb for _, kb in holds[j - 1]} if j else set()
@@ -42,7 +43,12 @@ def with_stays(path: Sequence[Nest], holds: Sequence[Hold]) -> list[Nest]:
             how = out[j].how.but(delivered=tuple(sorted((*out[j].how.plan.delivered, kb))))
             how = aligned(how.but(shared=sharers(how)), kb)
             tried = [*out[:j], replace(out[j], how=how), *out[j + 1 :]]
-            if _is_there(out[stay.maker].how, stay, how) and have_room(tried, holds):
+            beside = [n for n in (j - 1, j) if n < len(holds)]
+            if (
+                _is_there(out[stay.maker].how, stay, how)
+                and all(fit(tried[n], tried[n + 1], holds[n]) for n in beside)
+                and have_room(tried, holds)
+            ):
                 out = tried
     return out
 
@@ -81,9 +87,9 @@ def _is_there(a: Tiling, stay: Stay, b: Tiling) -> bool:
 
 
 def have_room(path: Sequence[Nest], holds: Sequence[Hold]) -> bool:
-    """True if every nest of a chain has room for its own buffers beside all that other nests have left."""
-    nests, machine = [n.how for n in path], path[0].how.low.machine
-    places = pins(nests, holds, stays_of(path, holds), machine)
+    """True if every nest of a chain has room for its own buffers beside all that other nests have left, and leaves it there."""
+    nests, machine, stays = [n.how for n in path], path[0].how.low.machine, stays_of(path, holds)
+    places = pins(nests, holds, stays, machine)
     for how, fixed in zip(nests, places, strict=True):
         lo, hi = free_room(machine, fixed.taken)
         own = sum([how.copies[k] * how.slot_bytes(k) for k in fixed.pinned])
@@ -91,6 +97,11 @@ def have_room(path: Sequence[Nest], holds: Sequence[Hold]) -> bool:
             return False
         if any(a < machine.spm_base or a + size > machine.spm_limit for a, size in fixed.taken):
             return False
+    for stay in stays:  # nests before the reader that look at it, too, leave it as it is
+        at = places[stay.maker].pinned[stay.result]
+        for n in range(stay.maker + 1, stay.reader):
+            if any(k in overwritten(nests[n]) for k, a in places[n].pinned.items() if a == at):
+                return False
     for i, hold in enumerate(holds):  # what is sent, where it goes, and what is in use before and after
         if any(kb in nests[i + 1].plan.delivered for _, kb in hold):
             ends = {(i, ka) for ka, _ in hold} | {(i + 1, kb) for _, kb in hold}

@@ -63,23 +63,28 @@ def pins(
     nests: Sequence[Tiling], holds: Sequence[Sequence[tuple[int, int]]], stays: Sequence[Stay], machine: Machine
 ) -> list[Pins]:
     """Return of every nest of a chain what is fixed. holds and stays: as of a `Planned`."""
-    until = {(s.maker, s.result): s.reader for s in stays}
+    found: dict[tuple[int, int], list[Stay]] = {}  # by nest and access of what stays
+    for stay in stays:
+        found.setdefault((stay.maker, stay.result), []).append(stay)
     own: list[dict[int, _Region]] = [{} for _ in nests]  # by access
     left: list[dict[int, Span]] = [{} for _ in nests]
     ends = _Ends(machine)
 
     def leave(i: int, k: int, last: int, low_end: bool) -> _Region:
         how = nests[i]
-        size = how.copies[k] * how.slot_bytes(k)
-        own[i][k] = ends.take(size, i, max(last, until.get((i, k), 0)), low_end)
-        return own[i][k]
+        readers = found.get((i, k), ())
+        made = ends.take(how.copies[k] * how.slot_bytes(k), i, max([last, *[s.reader for s in readers]]), low_end)
+        own[i][k] = made
+        for s in readers:  # from which it may be handed on
+            own[s.reader][s.operand] = made
+        return made
 
     for i, how in enumerate(nests):
         hold = holds[i] if i < len(holds) else ()
         after = nests[i + 1] if hold else how
         sent = any(kb in after.plan.delivered for _, kb in hold)
         sources = [how.replaced.get(ka, ka) for ka, _ in hold]
-        for ka in sorted({k for maker, k in until if maker == i} - {*own[i], *sources}):
+        for ka in sorted({k for maker, k in found if maker == i} - {*own[i], *sources}):
             leave(i, ka, i, ends.low_end)
             ends.low_end = not ends.low_end
         if sent:  # from one end to the other, where the nest before may have anything
@@ -99,8 +104,6 @@ def pins(
                 left[i + 1][target] = region.address, region.size_bytes
             else:
                 own[i + 1][target] = region
-    for s in stays:
-        own[s.reader][s.operand] = own[s.maker][s.result]
     out = []
     for i in range(len(nests)):
         taken = [(r.address, r.size_bytes) for r in ends.regions if r.first <= i <= r.last]

@@ -162,7 +162,9 @@ def test_configs_with_the_keys_of_a_family():
         parse("yi", **named)
     # the same keys may be those of a gemma, and a class of that name another's code
     for unsure in ({}, {**named, "auto_map": {"AutoModelForCausalLM": "modeling.LlamaForCausalLM"}}):
-        with pytest.raises(UnsupportedError, match="'yi' is not known, and its keys are those of families .*: .*--as llama, .* more"):
+        with pytest.raises(
+            UnsupportedError, match="'yi' is not known, and its keys are those of families .*: .*--as llama, .* more"
+        ):
             parse("yi", **unsure)
     with pytest.raises(UnsupportedError, match="are those of stablelm"):
         parse(
