@@ -17,6 +17,7 @@ from tx8fast.graph_table import FunctionTable, GraphTable, OpRecord, Step, Tenso
 from tx8fast.search import chained
 from tx8fast.search.members import name_steps
 from tx8fast.search.turning import turn
+from tx8fast.tile.tiling import Plan, Planned, Stay, Tiling
 
 LAYERS = 5
 
@@ -171,3 +172,17 @@ def test_functions_that_stay(change) -> None:
     table = _table()
     change(table)
     assert "cannot begin elsewhere" in turn(table, "layer", ["f"])
+
+
+@pytest.mark.parametrize(
+    ("bound", "stays", "least"),
+    [("ddr", True, 1.0), ("load", False, 0.996), ("vector", True, 0.99), ("ne", False, 0.99)],
+)
+def test_what_a_layer_must_gain_to_begin_elsewhere(bound: str, stays: bool, least: float) -> None:
+    """Estimates are told apart the less the less of a launch waits for transfers."""
+    plan = Plan((), (), (), (), 1, 0, 0, bound)
+    nest = Planned(Tiling(None, plan), "")  # type: ignore[arg-type]
+    chain = Planned(nest.tiling, "", (nest, nest), stays=(Stay(0, 2, 2, 1),) * stays)
+    assert chained.worth_turning(1e6, least * 1e6 - 1, [chain])
+    assert not chained.worth_turning(1e6, least * 1e6 + 1, [chain])
+    assert not chained.worth_turning(1e6, 1e6, [chain])

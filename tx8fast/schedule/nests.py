@@ -20,9 +20,10 @@ from tx8fast.schedule.buffers import Buffers, access_arguments
 from tx8fast.tile import sharing
 from tx8fast.tile.blocks import Columns, OrderedCode
 from tx8fast.tile.emit import NestCode, Share, code_key
-from tx8fast.tile.joined import Span, TileCode, joined, named, nest_of
+from tx8fast.tile.joined import TileCode, joined, named, nest_of
 from tx8fast.tile.nodes import waits
 from tx8fast.tile.order import tile_order
+from tx8fast.tile.pins import Span
 from tx8fast.tile.refit import fitted
 from tx8fast.tile.schedule import TileOrder
 from tx8fast.tile.seams import LaunchOrder

@@ -59,23 +59,25 @@ class Chains:
             for v in dict.fromkeys(nest.values):
                 self.touching.setdefault(v, []).append(n)
         self.place = {nest.items: n for n, nest in enumerate(self.own)}
-        found: dict[Items, tuple[Step, float, Planned]] = {}
+        found: dict[Items, tuple[list[Nest], list[Hold], list[frozenset[int]], int]] = {}
         saved: dict[Items, float] = {}
         self.memory.limited = False
         for path, holds in self._paths():
             items = tuple(sorted(i for n in path for i in n.items))
             alone = sum(groups[n.items][1] for n in path)
-            most = min(alone, found[items][1] if items in found else alone)
+            most = min(alone, found[items][-1] if items in found else alone)
             held, cost = self._cost(path, holds)
             if cost < most:
                 held, cost = self._cost(path, holds, closely=True)
             if cost < most:
-                saved[items] = alone - cost
-                step, planned = self._chain(*self._staying(path, holds, held, cost))
-                found[items] = step, cost, planned
+                found[items], saved[items] = (path, holds, held, cost), alone - cost
         self.memory.limited |= len(found) > MAX_FOUND
         best = sorted(found, key=lambda items: (-saved[items], items))[:MAX_FOUND]
-        return {items: found[items] for items in sorted(best)}
+        chains = {}
+        for items in sorted(best):
+            step, planned = self._chain(*self._staying(*found[items]))
+            chains[items] = step, found[items][-1], planned
+        return chains
 
     def given(self, path: Sequence[Nest], holds: Sequence[Hold]) -> tuple[Step, Planned] | None:
         """Return nests with hand-overs that were found before as one step, None if they are no chain."""

@@ -1,6 +1,6 @@
 """The code of a tile whose launch runs one nest or several, in the nests' order.
 
-May import: isa, tile.{blocks, fills, nodes}. Must not: choose an order, know ops.
+May import: isa, tile.{blocks, fills, nodes, pins}. Must not: choose an order, know ops.
 
 Nests of one launch are one code, so that what a nest needs first may come while the one before works on its last slices. At a
 border the tile has its messages sent; then whatever they were read from may be written over.
@@ -17,8 +17,7 @@ from tx8fast.records import dataclass
 from tx8fast.tile.blocks import Code, Columns
 from tx8fast.tile.fills import Multicasts, in_turn
 from tx8fast.tile.nodes import Border
-
-Span = tuple[int, int]
+from tx8fast.tile.pins import Span
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ from tx8fast.machine import Machine
 from tx8fast.records import dataclass
 from tx8fast.tile.tiling import Stay, Tiling
 
-Span = tuple[int, int]  # address and bytes
+Held = tuple[int, int]  # address and bytes
+Span = tuple[int, int]  # address of the first byte, and of the one behind the last
 
 
 @dataclass(frozen=True)
@@ -24,8 +25,8 @@ class Pins:
     taken: everything that is in use, also by other nests; resident: operands that an earlier nest than the one before has left."""
 
     pinned: dict[int, int]
-    left: dict[int, Span]
-    taken: tuple[Span, ...]
+    left: dict[int, Held]
+    taken: tuple[Held, ...]
     resident: frozenset[int]
 
 
@@ -67,7 +68,7 @@ def pins(
     for stay in stays:
         found.setdefault((stay.maker, stay.result), []).append(stay)
     own: list[dict[int, _Region]] = [{} for _ in nests]  # by access
-    left: list[dict[int, Span]] = [{} for _ in nests]
+    left: list[dict[int, Held]] = [{} for _ in nests]
     ends = _Ends(machine)
 
     def leave(i: int, k: int, last: int, low_end: bool) -> _Region:
@@ -112,8 +113,8 @@ def pins(
     return out
 
 
-def free_room(machine: Machine, taken: Iterable[Span]) -> Span:
-    """Return the addresses [first, last) between which nothing is taken, where they are most."""
+def free_room(machine: Machine, taken: Iterable[Held]) -> Span:
+    """Return the longest span in which nothing is taken."""
     best, begin = (machine.spm_base, machine.spm_base), machine.spm_base
     for address, size in [*sorted(taken), (machine.spm_limit, 0)]:
         if address - begin > best[1] - best[0]:

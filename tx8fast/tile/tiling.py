@@ -178,13 +178,13 @@ class Tiling:
     @cached_property
     def copies(self) -> tuple[int, ...]:
         """How many scratchpad buffers every access has: one if it is moved only once."""
-        sharing = max(self.plan.shared, default=1) > 1
-        found = [self._copies(k, self.fills(a.factors), sharing) for k, a in enumerate(self.accesses)]
+        exchanges = max(self.plan.shared, default=1) > 1
+        found = [self._copies(k, self.fills(a.factors), exchanges) for k, a in enumerate(self.accesses)]
         for k, taken in self.replaced.items():
             found[k] = found[taken] = max(found[k], found[taken])
         return tuple(found)
 
-    def _copies(self, k: int, times: int, sharing: bool) -> int:
+    def _copies(self, k: int, times: int, exchanges: bool) -> int:
         low, plan = self.low, self.plan
         if k in plan.delivered:
             return times
@@ -194,8 +194,8 @@ class Tiling:
             )
         if times == 1:
             return 1
-        shared = sharing and k < len(plan.shared) and plan.shared[k] > 1
-        return low.buffers(k, shared, sharing, plan.bufs)
+        shared = exchanges and k < len(plan.shared) and plan.shared[k] > 1
+        return low.buffers(k, shared, exchanges, plan.bufs)
 
     @cached_property
     def replaced(self) -> Mapping[int, int]:

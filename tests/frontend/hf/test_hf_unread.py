@@ -161,4 +161,5 @@ def test_packed_matrices_of_a_gguf_file_are_read(tmp_path):
     make_gguf(tmp_path / "m.gguf", config, family_weights(config), gguf.GGMLQuantizationType.Q8_0.name)
     with warnings.catch_warnings():
         warnings.simplefilter("error", UnreadTensorWarning)
-        import_hf(tmp_path / "m.gguf", HfOptions(seq=4))
+        program = import_hf(tmp_path / "m.gguf", HfOptions(seq=4))
+    assert program.weights is not None and len(program.weights)
