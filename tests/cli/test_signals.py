@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Callable
 from importlib.machinery import ExtensionFileLoader
 from types import ModuleType
 
@@ -19,13 +20,14 @@ pytestmark = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no suc
 class Loader(ExtensionFileLoader):
     """A native module that asks for the end while it is loaded."""
 
-    def __init__(self) -> None:
+    def __init__(self, last: Callable[[], None] = lambda: None) -> None:
         super().__init__("native", "native.so")
-        self.loaded = False
+        self.last, self.loaded = last, False
 
     def exec_module(self, module: ModuleType) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(3 * cli.AGAIN_SECONDS)  # the alarm finds it again, and again waits
+        self.last()
         self.loaded = True
 
 
@@ -50,8 +52,7 @@ def test_a_native_module_that_is_loaded_is_not_stopped(native):
 def test_a_signal_that_waits_is_dropped_with_the_end():
     came: list[int] = []
     finish = cli._listen(came, False, [])
-    Loader().exec_module(ModuleType("native"))
-    finish()
+    Loader(finish).exec_module(ModuleType("native"))  # still loading at the end: no alarm finds a moment between the two
     time.sleep(3 * cli.AGAIN_SECONDS)
     assert came == [signal.SIGTERM]
 

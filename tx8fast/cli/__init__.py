@@ -93,6 +93,7 @@ def _listen(came: list[int], own_process: bool, done: list[bool]) -> Callable[[]
         pass
 
     def finish() -> None:
+        done.append(True)  # an alarm on its way would set the next, for which nobody listens then
         if hasattr(signal, "SIGALRM") and signal.SIGALRM in before:
             signal.setitimer(signal.ITIMER_REAL, 0)
         for number, handler in before.items():
