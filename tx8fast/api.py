@@ -139,9 +139,10 @@ def compile_ir(
         },
     }
     given = (
-        (name, getattr(options, name)) for name in ("io_dtype", "tp", "as_family", "part", "logits", "input", "source")
+        (name, getattr(options, name))
+        for name in ("io_dtype", "tp", "as_family", "part", "logits", "input", "source", "attention_mask")
     )
-    meta["options"] |= {name: value for name, value in given if value is not None}
+    meta["options"] |= {name: value for name, value in given if value not in (None, False)}
     named = (("group_table", options.group_table), ("kernels", options.kernels))
     meta["options"] |= {name: Path(file).name for name, file in named if file}
     if found.report.functions:
@@ -258,6 +259,7 @@ def options_of(
         "logits",
         "input",
         "source",
+        "attention_mask",
         "kernels",
     )
     given = {n: kept[n] for n in names if kept.get(n) is not None}

@@ -38,6 +38,7 @@ class CompileOptions:
     that share every layer of a transformer. part: of a model directory that holds several models, the one to compile ("text", "vision",
     "encoder", "decoder"). logits: of a decoder's prefill, "all" (None), those of the "last" token, or "none". input: "ids" (None) or
     "embeds", rows of the model's width in place of token ids. source: rows of an encoder's result that a decoder attends to.
+    attention_mask: an input says which tokens of an encoder's text are there, and which are padding.
     kernels: a Python file with functions marked by `vector_kernel`, for ONNX nodes of kinds of one's own; it is executed.
     """
 
@@ -65,6 +66,7 @@ class CompileOptions:
     logits: str | None = None
     input: str | None = None
     source: int | None = None
+    attention_mask: bool = False
     kernels: str = ""
 
     def __post_init__(self) -> None:
@@ -142,6 +144,7 @@ class CompileOptions:
             "logits": self.logits,
             "input": self.input,
             "source": self.source,
+            "attention_mask": self.attention_mask or None,
             "kernels": self.kernels or None,
         }
         return {k: v for k, v in given.items() if v not in (None, {})}

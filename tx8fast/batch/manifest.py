@@ -60,6 +60,7 @@ MATRIX: dict[str, tuple[type, ...]] = {
     "part": (str,),
     "logits": (str,),
     "input": (str,),
+    "attention_mask": (bool,),
 }
 #: options whose value is one thing, list or not
 SINGLE: dict[str, type] = {"dims": dict, "search_seconds": (float), "embed_limit_mib": int}

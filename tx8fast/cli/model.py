@@ -103,6 +103,11 @@ _OPTIONS = (
     ),
     click.option("--source", type=int, metavar="N", help="Rows of an encoder's result that a decoder attends to."),
     click.option(
+        "--attention-mask",
+        is_flag=True,
+        help="Let an input say which tokens of an encoder's text are there, and which are padding.",
+    ),
+    click.option(
         "--kernels",
         default="",
         metavar="FILE.py",

@@ -91,6 +91,7 @@ def _no_tp(path: Path, options: dict[str, Any], onnx: bool = False) -> None:
             ("logits", "logits"),
             ("input", "input"),
             ("source", "source"),
+            ("attention_mask", "attention-mask"),
         )
         if options.get(name)
     ]

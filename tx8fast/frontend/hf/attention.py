@@ -105,12 +105,16 @@ def attend(
     form: tuple[int, int] | None = None,
 ) -> Value:
     """Return what queries gather of keys and values; `softmax` of the scores, None: every query sees every key; `form` of the heads: how
-    many keys have, and their width, None: as the model says."""
+    many keys have, and their width, None: as the model says. Padding is hidden without `softmax`, which does it itself."""
     c = m.c
     kv_heads, width = form or (c.kv_heads, c.head_dim)
     sizes = _sizes(kv_heads, max(1, c.heads // kv_heads), width)
     s = m.b("contract", q, k, equation=SCORES, sizes=sizes, useful_macs=macs, loc=at + ".scores")
-    p = softmax(s) if softmax is not None else m.b("softmax", s, axis=-1, scale=c.attention_scale, loc=at + ".softmax")
+    if softmax is None:
+        hidden = () if m.padding is None else (m.padding,)
+        p = m.b("softmax", s, *hidden, axis=-1, scale=c.attention_scale, loc=at + ".softmax")
+    else:
+        p = softmax(s)
     return m.b("contract", p, v, equation=MIXED, sizes=sizes, useful_macs=macs, loc=at + ".mix")
 
 
@@ -167,6 +171,10 @@ def _softmax(m: Blocks, i: int, s: Value, past: Past, at: str) -> Value:
     banded = not ahead and leaning is None and not 0 < c.sight(i)[1] < seq
     visible = (0, window if window < seq else 0) if banded else ()
     mask = leaning or m.masks.get(c.sight(i))
+    if c.encoder and m.padding is not None:
+        if mask is not None:
+            s = m.b("add", s, m.padding, loc=at + ".padding")
+        mask = mask or m.padding
     if mask is None:
         return m.b("softmax", s, axis=-1, scale=scale, visible=visible, loc=at + ".softmax")
     if c.sinks:

@@ -36,6 +36,7 @@ class Blocks:
         self.embedded: Value | None = None  # what went into the first layer
         self.aside: Value | None = None  # rows of the second table for all layers
         self.source: Value | None = None  # the encoder's result that a prefill attends to
+        self.padding: Value | None = None  # what is added to scores of an encoder's rows, by which padding hides
         self.grown: Value | None = None  # what queries without rotation are multiplied by, one number per token
         names = names_of(c)
         self.multipliers = dict(c.multipliers)
@@ -197,6 +198,17 @@ class Blocks:
         return self.derived("%rope_cos" + name, "rope_cos", attrs, shape), self.derived(
             "%rope_sin" + name, "rope_sin", attrs, shape
         )
+
+    def hide(self, there: Value | None) -> None:
+        """Let scores of an encoder's rows hide where `there` [batch, rows] i64 is 0; None: all are there."""
+        if there is None:
+            return
+        zero, none, low = (
+            self.derived(key, "fill", {"value": value}, (), dtype)
+            for key, value, dtype in (("%no", 0, "i64"), ("%zero", 0.0, None), ("%mask_value", self.mask_value, None))
+        )
+        rows = self.b("select", self.b("eq", there, zero, loc="padding"), low, none, loc="padding")
+        self.padding = self.b("reshape", rows, shape=(there.shape[0], 1, 1, there.shape[1]), loc="padding")
 
     def prefill_inputs(self, seq: int) -> None:
         """Emit rotation tables and additive masks [seq, seq] that all layers share."""

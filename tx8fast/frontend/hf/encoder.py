@@ -25,12 +25,13 @@ def encoder(m: Blocks, args: dict[str, Value]) -> dict[str, Value]:
     else:
         x = _heard(m, args["input_features"]) if c.frames is not None else _tokens(m, args)
     m.encoder_inputs(x.shape[1])
+    m.hide(args.get("attention_mask"))
     deep: list[Value] = []
     for i in range(c.layers):
         first = x
         x, _ = layer(m, i, x, None)
         if i == 0 and c.taps:
-            x = _tapped(m, first, x)
+            x = _tapped(m, _present(m, first, args.get("attention_mask")), x)
         if c.cells is not None and i in c.cells.deep:
             deep.append(x)
     if c.cells is not None:
@@ -63,6 +64,14 @@ def _tokens(m: Blocks, args: dict[str, Value]) -> Value:
     if c.positions:
         x = m.b("add", x, position_rows(m, ids.shape[1]), loc="positions")
     return m.norm(x, "embed_norm")
+
+
+def _present(m: Blocks, x: Value, there: Value | None) -> Value:
+    """Return x [batch, seq, hidden] with zeros where `there` [batch, seq] is 0: a convolution does not hide padding as scores do."""
+    if there is None:
+        return x
+    kept = m.b("reshape", m.b("convert", there, dtype=m.dtype, loc="padding"), shape=(*there.shape, 1), loc="padding")
+    return m.b("mul", x, kept, loc="padding")
 
 
 def _tapped(m: Blocks, x: Value, y: Value) -> Value:

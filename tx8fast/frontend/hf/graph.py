@@ -53,6 +53,7 @@ def build(
     else:
         m.decode_inputs(args["position"], past)
     m.source = args.get("encoder_hidden_states")
+    m.hide(args.get("encoder_attention_mask"))
     if c.side is not None:
         m.aside = _aside(m, x, args["input_ids"])
     step = None if past is None else Step(args["position"], args)

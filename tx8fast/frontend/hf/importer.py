@@ -60,7 +60,9 @@ def import_hf(path: str | os.PathLike[str], options: HfOptions) -> IRProgram:
     the results `present.{i}.key`, `present.{i}.value` overwrite in place; latent attention caches `latent`
     and `rope_key` instead. First result: `logits` [batch, seq or 1, vocab]. Encoders take `input_ids` and
     `token_type_ids`, or `pixel_values` [batch, channels, height, width]; first result: `last_hidden_state`. With input "embeds"
-    a decoder takes `inputs_embeds` [batch, seq, hidden] in the model's float format instead of `input_ids`.
+    a decoder takes `inputs_embeds` [batch, seq, hidden] in the model's float format instead of `input_ids`. With attention_mask encoders of
+    text take `attention_mask` [batch, seq], and decoders that attend to one `encoder_attention_mask` [batch, source], i64, 0 where a token
+    is padding.
 
     Raises ConfigError (options), ImportModelError (files), UnsupportedError (model family or feature).
     """
@@ -91,6 +93,11 @@ def import_hf(path: str | os.PathLike[str], options: HfOptions) -> IRProgram:
     if fixed and options.seq is not None:
         warnings.warn(
             "seq has no effect, the size of an image or sound makes the positions", UnusedOptionWarning, stacklevel=2
+        )
+    if options.attention_mask and not _pads(config):
+        raise ConfigError(
+            f"importing {path}: attention_mask is for encoders of text whose tokens see each other, and for decoders that attend to an encoder's "
+            f"result; {config.model_type} is neither: rows in front of padding do not see it, or there is none; drop --attention-mask"
         )
     if options.input == "embeds" and config.side is not None:
         raise UnsupportedError(
@@ -155,6 +162,13 @@ def import_hf(path: str | os.PathLike[str], options: HfOptions) -> IRProgram:
     return program
 
 
+def _pads(c: ModelConfig) -> bool:
+    """Say whether padding of the encoder's text changes what is made of the other tokens."""
+    if c.cross:
+        return not c.source  # an encoder of sound has one length
+    return bool(c.encoder) and c.image is None and c.frames is None and not c.causal
+
+
 def _donated(args: list[str], results: list[str]) -> tuple[int, ...]:
     """Return flat (argument, result) index pairs: each cache argument's bytes become the matching result."""
     kept = {"past." + r.removeprefix("present."): i for i, r in enumerate(results) if r.startswith("present.")}
@@ -212,6 +226,10 @@ def _arguments(
                 shape = (batch, *((past,) if k.rows else ()), *k.shape)
                 args[f"past.{i}.{k.name}"] = ctx.tensor(shape, k.dtype or dtype)
     source = o.source or c.source
+    if o.attention_mask:
+        args["encoder_attention_mask" if c.cross else "attention_mask"] = ctx.tensor(
+            (batch, source if c.cross else seq), "i64"
+        )
     if c.cross and past is None:
         args["encoder_hidden_states"] = ctx.tensor((batch, source, c.hidden), dtype)
     elif c.cross:

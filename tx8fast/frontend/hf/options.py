@@ -39,6 +39,7 @@ class HfOptions:
     logits: str = "all"  # prefill: of all positions, of the "last" one, or "none"; decode: "none" leaves them away
     input: str = "ids"  # of a decoder: token ids, or "embeds", what stands for them in the model's width
     source: int | None = None  # rows of an encoder's result that a decoder attends to
+    attention_mask: bool = False  # an input says which tokens of an encoder's text are there
     part: str | None = None  # of a model of several: the one to compile
     tp: int = 1  # chips that share every layer
     chips: int = 1  # that run the program
