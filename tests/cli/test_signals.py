@@ -52,7 +52,9 @@ def test_a_native_module_that_is_loaded_is_not_stopped(native):
 def test_a_signal_that_waits_is_dropped_with_the_end():
     came: list[int] = []
     finish = cli._listen(came, False, [])
-    Loader(finish).exec_module(ModuleType("native"))  # still loading at the end: no alarm finds a moment between the two
+    Loader(finish).exec_module(
+        ModuleType("native")
+    )  # still loading at the end: no alarm finds a moment between the two
     time.sleep(3 * cli.AGAIN_SECONDS)
     assert came == [signal.SIGTERM]
 

@@ -130,7 +130,8 @@ def _all() -> dict[str, Case]:
         "qwen2.5-0.5b": {"decode 2048": _config(_published("qwen2.5-0.5b"), phase="decode", past=2048)},
         "ernie-4.5-0.3b": {"decode 2048": _config(_published("ernie-4.5-0.3b"), phase="decode", past=2048),
                            **_prefill(_published("ernie-4.5-0.3b"), 512)},
-        "bert-base": {f"{seq} batch {n}": _config(bert, seq=seq, batch=n) for seq, n in ((384, 1), (128, 4), (384, 16), (384, 17))},
+        "bert-base": {f"{seq} batch {n}": _config(bert, seq=seq, batch=n) for seq, n in ((384, 1), (128, 4), (384, 16), (384, 17))}
+        | {"384 batch 8 padded": _config(bert, seq=384, batch=8, attention_mask=True)},
         "gpt2": _prefill(_GPT2, 77, 1024),
         "vit-base": {f"batch {n}": _config(_VIT, batch=n) for n in (1, 8)},
         "resnet-50": {f"batch {n}": _resnet(n) for n in (1, 7, 8, 16, 17)},

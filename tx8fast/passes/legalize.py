@@ -100,12 +100,10 @@ def _exact_reciprocal(op: Op, rw: Rewriter) -> bool:
 
 
 def mask_fits(scores: tuple[int, ...], mask: tuple[int, ...]) -> bool:
-    """True if the softmax sequence can add the mask itself: one row for all, or whole trailing dimensions."""
-    wide = (1,) * (len(scores) - len(mask)) + mask
-    if not scores or wide[-1] != scores[-1]:
+    """True if the softmax sequence can add the mask itself: whole rows, of whatever leading dimensions have their own."""
+    if not mask or len(mask) > len(scores) or mask[-1] != scores[-1]:
         return False
-    own = [d for d in range(len(wide) - 1) if wide[d] != 1]
-    return not own or own == list(range(own[0], len(wide) - 1))
+    return all(n in (1, m) for n, m in zip(mask, scores[len(scores) - len(mask) :], strict=True))
 
 
 @pattern("softmax")

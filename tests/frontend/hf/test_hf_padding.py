@@ -30,7 +30,9 @@ def test_padding_of_an_encoder_s_text_is_hidden(tmp_path, case, opt):
     padded = tx8fast.compile(tmp_path, batch=2, seq=SEQ, part=part, opt=opt, attention_mask=True)
     found = padded.run({"input_ids": ids, "attention_mask": there(LENGTHS, SEQ)})
     for i, length in enumerate(LENGTHS):
-        alone = tx8fast.compile(tmp_path, batch=1, seq=length, part=part, opt=opt).run({"input_ids": ids[i : i + 1, :length]})
+        alone = tx8fast.compile(tmp_path, batch=1, seq=length, part=part, opt=opt).run(
+            {"input_ids": ids[i : i + 1, :length]}
+        )
         wanted = alone["last_hidden_state"][0]
         assert error(found["last_hidden_state"][i, :length], wanted) < 3e-6
     # what stands in the place of padding does not matter
@@ -45,18 +47,28 @@ def test_padding_of_a_source_is_hidden(tmp_path, case):
     source, ids = pair_inputs(case)
     lengths = (4, SOURCE)
     mask = there(lengths, SOURCE)
-    heard = tx8fast.compile(tmp_path, batch=2, seq=SOURCE, part="encoder", attention_mask=True).run({**source, "attention_mask": mask})
+    heard = tx8fast.compile(tmp_path, batch=2, seq=SOURCE, part="encoder", attention_mask=True).run(
+        {**source, "attention_mask": mask}
+    )
     rows = heard["last_hidden_state"]
     first = tx8fast.compile(tmp_path, batch=2, seq=SEQ, part="decoder", source=SOURCE, attention_mask=True)
     made = first.run({"input_ids": ids, "encoder_hidden_states": rows, "encoder_attention_mask": mask})
-    step = tx8fast.compile(tmp_path, phase="decode", batch=2, past=SEQ + 1, part="decoder", source=SOURCE, attention_mask=True)
+    step = tx8fast.compile(
+        tmp_path, phase="decode", batch=2, past=SEQ + 1, part="decoder", source=SOURCE, attention_mask=True
+    )
     token = {"input_ids": ids[:, :1], "position": np.array([SEQ])}
-    caches = {n.replace("present", "past"): np.pad(a, ((0, 0), (0, 1), (0, 0))) for n, a in made.items() if n.startswith("present")}
+    caches = {
+        n.replace("present", "past"): np.pad(a, ((0, 0), (0, 1), (0, 0)))
+        for n, a in made.items()
+        if n.startswith("present")
+    }
     crossed = {n: a for n, a in made.items() if n.startswith("cross")}
     later = step.run({**token, **caches, **crossed, "encoder_attention_mask": mask})
     for i, length in enumerate(lengths):
         one = slice(i, i + 1)
-        alone = tx8fast.compile(tmp_path, seq=length, part="encoder").run({"input_ids": source["input_ids"][one, :length]})
+        alone = tx8fast.compile(tmp_path, seq=length, part="encoder").run(
+            {"input_ids": source["input_ids"][one, :length]}
+        )
         assert error(rows[i, :length], alone["last_hidden_state"][0]) < 3e-6
         decoder = {"part": "decoder", "source": length}
         wanted = tx8fast.compile(tmp_path, seq=SEQ, **decoder).run(
@@ -69,7 +81,9 @@ def test_padding_of_a_source_is_hidden(tmp_path, case):
         assert error(later["logits"][one], wanted["logits"]) < 3e-6
 
 
-@pytest.mark.parametrize(("case", "options"), [("clip-text", {"part": "text"}), ("dinov2", {}), ("whisper", {"part": "decoder"})])
+@pytest.mark.parametrize(
+    ("case", "options"), [("clip-text", {"part": "text"}), ("dinov2", {}), ("whisper", {"part": "decoder"})]
+)
 def test_a_mask_that_could_change_nothing_is_refused(tmp_path, case, options):
     make_part(tmp_path, case)
     with pytest.raises(ConfigError, match="drop --attention-mask"):
