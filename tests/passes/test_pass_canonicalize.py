@@ -115,7 +115,13 @@ CASES = {
     "other clamp stays": ([F], lambda g, b, x: b("clamp", b("clamp", x, lo=0.0), hi=1.0), ["clamp", "clamp"]),
     "broadcast into add": ([F, ((4,), "f32")], lambda g, b, x, y: b("add", x, b("broadcast", y, shape=(2, 3, 4))), ["add"]),
     "broadcast into select": ([((4,), "pred"), F, ((), "f32")], lambda g, b, p, x, y: b("select", b("broadcast", p, shape=(2, 3, 4)), x, b("broadcast", y, shape=(2, 3, 4))), ["select"]),
-    "one broadcast must stay": ([((4,), "f32"), ((4,), "f32")], lambda g, b, x, y: b("add", b("broadcast", x, shape=(3, 4)), b("broadcast", y, shape=(3, 4))), ["broadcast", "add"]),
+    "one broadcast must stay": ([((4,), "f32"), ((4,), "f32")], lambda g, b, x, y: b("add", b("broadcast", x, shape=(3, 4)), b("broadcast", y, shape=(3, 4))), ["add", "broadcast"]),
+    "repeated later": ([((4, 1), "f32"), ((), "f32")], lambda g, b, x, y: b("mul", b("relu", b("broadcast", x, shape=(2, 4, 3))), y), ["relu", "mul", "broadcast"]),
+    "slopes give no shape": ([((4,), "f32"), ((4,), "f32")], lambda g, b, x, y: b("prelu", b("broadcast", x, shape=(3, 4)), b("broadcast", y, shape=(3, 4))), ["prelu", "broadcast"]),
+    "and true": ([((4, 1), "pred")], lambda g, b, x: b("and", x, g.const([[True] * 3], "pred")), ["broadcast"]),
+    "or false": ([((4, 3), "pred")], lambda g, b, x: b("or", g.const(False, "pred"), x), []),
+    "and mixed stays": ([((4, 3), "pred")], lambda g, b, x: b("and", x, g.const([True, False, True], "pred")), ["constant", "and"]),
+    "or true stays": ([((4, 3), "pred")], lambda g, b, x: b("or", x, g.const(True, "pred")), ["constant", "or"]),
 }  # fmt: skip
 
 

@@ -72,6 +72,22 @@ def test_div_by_a_power_of_two(d, wanted):
         check(g.done(y=g("div", g.args["x"], scalar(g, d))), [wanted], exact=True)
 
 
+@pytest.mark.parametrize("kind", ["and", "or"])
+@pytest.mark.parametrize("shapes", [((4, 1), (3, 4, 5)), ((3, 4, 5), (5,)), ((3, 4, 5), (3, 4, 5)), ((), (4, 5))])
+def test_joined_conditions(kind, shapes):
+    g = SmallGraph(x=((3, 4, 5), "f32"), a=(shapes[0], "f32"), b=(shapes[1], "f32"))
+    zero = scalar(g, 0.0)
+    both = g(kind, g("gt", g.args["a"], zero), g("gt", g.args["b"], zero))
+    check(g.done(y=g("select", both, g.args["x"], scalar(g, -1.0))), ["gt", "gt", "select", "select"], exact=True)
+
+
+def test_joined_conditions_that_others_read_stay():
+    g = SmallGraph(x=((4, 5), "f32"), a=((4, 5), "f32"), b=((4, 5), "f32"))
+    both = g("and", *(g("gt", g.args[n], scalar(g, 0.0)) for n in "ab"))
+    p = g.done(y=g("select", both, g.args["x"], scalar(g, -1.0)), z=g("not", both))
+    check(p, ["gt", "gt", "and", "select", "not"], exact=True)
+
+
 @pytest.mark.parametrize("mask, fits", [
     ((5,), True), ((4, 5), True), ((1, 1, 4, 5), True), ((3, 4, 5), True), ((2, 3, 4, 5), True), ((1, 1, 1, 5), True),
     ((2, 1, 1, 5), True), ((2, 1, 4, 5), True), ((3, 1, 5), True), ((4, 1), False), ((2, 3, 4, 1), False), ((), False),

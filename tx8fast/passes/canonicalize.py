@@ -59,6 +59,10 @@ def _producer(op: Op, i: int, kind: str) -> Op | None:
     return found if found is not None and found.kind == kind else None
 
 
+def _static(*values: Value) -> bool:
+    return all(isinstance(v.type, TensorType) and v.type.is_static for v in values)
+
+
 def _shape(v: Value) -> tuple[Any, ...]:
     return v.type.shape or () if isinstance(v.type, TensorType) else ()
 
@@ -95,6 +99,20 @@ def _neutral(op: Op, rw: Rewriter) -> bool:
         if x.type is op.result.type and splat(op.operands[i]) == neutral:
             rw.replace(op, [x])
             return True
+    return False
+
+
+@pattern("and", "or", benefit=8)
+def _certain(op: Op, rw: Rewriter) -> bool:
+    """x and true, x or false."""
+    for i in (1, 0):
+        x, known = op.operands[1 - i], splat(op.operands[i])
+        if x.dtype != "pred" or known is None or bool(known) != (op.kind == "and") or not _static(x, op.result):
+            continue
+        rw.replace(
+            op, [x if x.type is op.result.type else rw.insert("broadcast", x, before=op, shape=op.result.shape).result]
+        )
+        return True
     return False
 
 
@@ -234,21 +252,43 @@ def _broadcast_into_elementwise(op: Op, rw: Rewriter) -> bool:
         b = _producer(op, i, "broadcast")
         if b is None:
             continue
-        wide = op.operands[i]
-        op.set_operand(i, b.operands[0])
-        keeps = _inferred(op) == [r.type for r in op.results]
-        op.set_operand(i, wide)
-        if keeps:
+        if _inferred(op, {i: b.operands[0]}) == [r.type for r in op.results]:
             rw.set_operand(op, i, b.operands[0])
             return True
     return False
 
 
-def _inferred(op: Op) -> list[Any] | None:
+@pattern()
+def _elementwise_before_broadcast(op: Op, rw: Rewriter) -> bool:
+    """What is made of repeated elements is made once and repeated then."""
+    if not op.has(ELEMENTWISE) or op.info.infer is None or len(op.results) != 1 or not _static(op.result):
+        return False
+    made = [_producer(op, i, "broadcast") for i in range(len(op.operands))]
+    if not any(made):
+        return False
+    narrow = [v if b is None else b.operands[0] for b, v in zip(made, op.operands, strict=True)]
+    found = _inferred(op, dict(enumerate(narrow))) if _static(*narrow) else None
+    if found is None or math.prod(found[0][0] if type(found[0]) is tuple else found[0].shape) >= math.prod(
+        op.result.shape
+    ):
+        return False
+    attrs = {n: op.attrs[n] for n in op.info.attrs if n in op.attrs}
+    rw.replace_with(op, "broadcast", rw.insert(op.kind, *narrow, before=op, **attrs).result, shape=op.result.shape)
+    return True
+
+
+def _inferred(op: Op, instead: dict[int, Value]) -> list[Any] | None:
+    """Return the types of the results, were the operands others; None if they do not fit."""
+    own = list(op.operands)
+    for i, v in instead.items():
+        op.set_operand(i, v)
     try:
         return list(op.info.infer(op))  # type: ignore[misc]
     except VerifyError:
         return None
+    finally:
+        for i, v in enumerate(own):
+            op.set_operand(i, v)
 
 
 @pattern()
@@ -274,6 +314,7 @@ PATTERNS: tuple[Pattern, ...] = (
     _identity,
     _neutral,
     _square,
+    _certain,
     _select,
     _involution,
     _idempotent,
@@ -284,6 +325,7 @@ PATTERNS: tuple[Pattern, ...] = (
     _convert_chain,
     _gemm_transpose,
     _broadcast_into_elementwise,
+    _elementwise_before_broadcast,
     _constant_last,
 )
 

@@ -18,6 +18,7 @@ from tx8fast.ir.rewrite import Pattern, Rewriter, pattern
 from tx8fast.ir.types import NoneType, TensorType
 from tx8fast.passes.base import PatternPass
 from tx8fast.passes.canonicalize import splat
+from tx8fast.passes.lift_match import used_once
 from tx8fast.records import dataclass
 
 _FLOATS = ("bf16", "f16", "f32")
@@ -93,6 +94,26 @@ def _exact_reciprocal(op: Op, rw: Rewriter) -> bool:
     if mantissa != 0.5 or abs(exponent) > (14 if x.dtype == "f16" else 126):
         return False
     rw.replace_with(op, "mul", x, _scalar(rw, 1.0 / d, x.dtype, op))
+    return True
+
+
+# ---------------------------------------------------------------- conditions
+
+
+@pattern("select")
+def _one_condition_after_the_other(op: Op, rw: Rewriter) -> bool:
+    """where(a and b, x, y) is where(a, where(b, x, y), y): engines choose, and no engine joins truth values."""
+    p, x, y = op.operands
+    both = p.op
+    if both is None or both.kind not in ("and", "or") or not used_once(p) or engine_of(both) != "kcore":
+        return False
+    a, b = both.operands
+    if not _static(a, b, x, y):
+        return False
+    if math.prod(a.shape) < math.prod(b.shape):
+        a, b = b, a
+    inner = rw.insert("select", b, x, y, before=op).result
+    rw.replace_with(op, "select", a, *((inner, y) if both.kind == "and" else (x, inner)))
     return True
 
 
@@ -206,6 +227,7 @@ PATTERNS: tuple[Pattern, ...] = (
     _merge_reduced_axes,
     _known_power,
     _exact_reciprocal,
+    _one_condition_after_the_other,
     _split_mask,
     _split_bias,
     _outer_product,

@@ -66,6 +66,24 @@ def _is_score(v: Value) -> bool:
 
 
 @pattern("softmax", benefit=3)
+def _sum_of_masks(op: Op, rw: Rewriter) -> bool:
+    """softmax((x + a) + b): masks are added up first, which layers may have in common."""
+    total = made_by(op.operands[0], "add")
+    if total is None or not used_once(total.result) or mask_of(op) is not None or not _on_rows(op):
+        return False
+    for inner, b in orders(total):
+        first = made_by(inner, "add")
+        if first is None or not used_once(inner) or inner.type is not op.result.type or _is_score(b) or not static(b):
+            continue
+        for x, a in orders(first):
+            if x.type is op.result.type and _is_score(x) and static(a) and not _is_score(a) and a.dtype == b.dtype:
+                mask = rw.insert("add", a, b, before=op).result
+                rw.set_operand(op, 0, rw.insert("add", x, mask, before=op).result)
+                return True
+    return False
+
+
+@pattern("softmax", benefit=3)
 def _mask(op: Op, rw: Rewriter) -> bool:
     """softmax(x + mask)."""
     total = made_by(op.operands[0], "add")
@@ -79,6 +97,19 @@ def _mask(op: Op, rw: Rewriter) -> bool:
             _rebuild(op, rw, x, mask, 1.0)
             return True
     return False
+
+
+@pattern("softmax", benefit=2)
+def _repeated_mask(op: Op, rw: Rewriter) -> bool:
+    """A mask is repeated for the rows that share it by the softmax itself."""
+    mask = mask_of(op)
+    repeat = None if mask is None else made_by(mask, "broadcast")
+    if repeat is None or not static(op.operands[0], *repeat.operands):
+        return False
+    if not mask_fits(op.operands[0].shape, repeat.operands[0].shape):
+        return False
+    rw.set_operand(op, 1, repeat.operands[0])
+    return True
 
 
 @pattern("softmax", benefit=2)
@@ -211,8 +242,22 @@ def _factor_per_row(op: Op, rw: Rewriter, soft: Op, mask: Value) -> bool:
     seen = rw.insert("gt", mask, scalar(rw, -math.inf, mask.dtype, op), before=op).result
     number = rw.insert("convert", seen, before=op, dtype=soft.result.dtype).result
     factor = rw.insert("reduce", number, before=op, op="max", axes=(len(mask.shape) - 1,), keepdims=True).result
-    rw.replace_with(op, "mul", soft.result, factor)
+    product = sole_user(op.result)
+    if product is None or not _takes_rows(product, op.result):
+        rw.replace_with(op, "mul", soft.result, factor)
+        return True
+    attrs = {n: product.attrs[n] for n in product.info.attrs if n in product.attrs}
+    rows = rw.insert(product.kind, soft.result, *product.operands[1:], before=product, **attrs).result
+    rw.replace_with(product, "mul", rows, factor)  # fewer numbers, and nothing stands between a softmax and its product
     return True
+
+
+def _takes_rows(product: Op, rows: Value) -> bool:
+    """True for a product that has a row of its result for each of `rows`, and adds nothing to it."""
+    plain = product.kind == "gemm" and len(product.operands) == 2 and not product.attrs["trans_a"]
+    if not plain or product.operands[0] is not rows or product.attrs["act"] != "none" or product.operands[1] is rows:
+        return False
+    return static(product.result) and product.result.shape[:-1] == rows.shape[:-1]
 
 
 def _always_seen(constants: Constants) -> Pattern:
@@ -314,6 +359,8 @@ class LiftAttention(CompilerPass):
         constants = Constants(program, self.limit_bytes)
         patterns = (
             _mask,
+            _sum_of_masks,
+            _repeated_mask,
             chosen_mask(constants),
             deep_mask(constants),
             _scale,

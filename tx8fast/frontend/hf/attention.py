@@ -111,8 +111,8 @@ def attend(
     sizes = _sizes(kv_heads, max(1, c.heads // kv_heads), width)
     s = m.b("contract", q, k, equation=SCORES, sizes=sizes, useful_macs=macs, loc=at + ".scores")
     if softmax is None:
-        hidden = () if m.padding is None else (m.padding,)
-        p = m.b("softmax", s, *hidden, axis=-1, scale=c.attention_scale, loc=at + ".softmax")
+        hidden = m.with_padding(None)
+        p = m.b("softmax", s, *[hidden] * (hidden is not None), axis=-1, scale=c.attention_scale, loc=at + ".softmax")
     else:
         p = softmax(s)
     return m.b("contract", p, v, equation=MIXED, sizes=sizes, useful_macs=macs, loc=at + ".mix")
@@ -171,10 +171,8 @@ def _softmax(m: Blocks, i: int, s: Value, past: Past, at: str) -> Value:
     banded = not ahead and leaning is None and not 0 < c.sight(i)[1] < seq
     visible = (0, window if window < seq else 0) if banded else ()
     mask = leaning or m.masks.get(c.sight(i))
-    if c.encoder and m.padding is not None:
-        if mask is not None:
-            s = m.b("add", s, m.padding, loc=at + ".padding")
-        mask = mask or m.padding
+    if c.encoder:
+        mask = m.with_padding(mask)
     if mask is None:
         return m.b("softmax", s, axis=-1, scale=scale, visible=visible, loc=at + ".softmax")
     if c.sinks:

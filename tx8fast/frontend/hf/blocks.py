@@ -36,7 +36,8 @@ class Blocks:
         self.embedded: Value | None = None  # what went into the first layer
         self.aside: Value | None = None  # rows of the second table for all layers
         self.source: Value | None = None  # the encoder's result that a prefill attends to
-        self.padding: Value | None = None  # what is added to scores of an encoder's rows, by which padding hides
+        self.padding: Value | None = None  # which of an encoder's rows are padding, [batch, 1, 1, rows]
+        self.padded: dict[Value | None, Value] = {}  # masks that hide padding, too, by what they hide else
         self.grown: Value | None = None  # what queries without rotation are multiplied by, one number per token
         names = names_of(c)
         self.multipliers = dict(c.multipliers)
@@ -203,12 +204,19 @@ class Blocks:
         """Let scores of an encoder's rows hide where `there` [batch, rows] i64 is 0; None: all are there."""
         if there is None:
             return
-        zero, none, low = (
-            self.derived(key, "fill", {"value": value}, (), dtype)
-            for key, value, dtype in (("%no", 0, "i64"), ("%zero", 0.0, None), ("%mask_value", self.mask_value, None))
-        )
-        rows = self.b("select", self.b("eq", there, zero, loc="padding"), low, none, loc="padding")
-        self.padding = self.b("reshape", rows, shape=(there.shape[0], 1, 1, there.shape[1]), loc="padding")
+        none = self.derived("%absent", "fill", {"value": 0}, (), "i64")
+        rows = self.b("reshape", there, shape=(there.shape[0], 1, 1, there.shape[1]), loc="padding")
+        self.padding = self.b("eq", rows, none, loc="padding")
+
+    def with_padding(self, mask: Value | None) -> Value | None:
+        """Return what hides what `mask` (None: nothing) hides, and padding."""
+        if self.padding is None:
+            return mask
+        if mask not in self.padded:
+            low = self.derived("%mask_value", "fill", {"value": self.mask_value}, ())
+            seen = self.derived("%zero", "fill", {"value": 0.0}, ()) if mask is None else mask
+            self.padded[mask] = self.b("select", self.padding, low, seen, loc="padding")
+        return self.padded[mask]
 
     def prefill_inputs(self, seq: int) -> None:
         """Emit rotation tables and additive masks [seq, seq] that all layers share."""

@@ -41,10 +41,10 @@ def disentangled(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, Made]:
         mask = y if mask is None else m.b("add", y, mask, loc=at + ".places")
 
     def softmax(s: Value) -> Value:
-        masks = [x for x in (mask, m.padding) if x is not None]
-        if len(masks) == 2:
-            s = m.b("add", s, masks.pop(), loc=at + ".padding")
-        return m.b("softmax", s, *masks, axis=-1, scale=c.attention_scale, loc=at + ".softmax")
+        hidden = m.with_padding(mask)
+        return m.b(
+            "softmax", s, *[hidden] * (hidden is not None), axis=-1, scale=c.attention_scale, loc=at + ".softmax"
+        )
 
     return m.out_linear(attend(m, q, k, v, at, softmax), at + ".o_proj"), {}
 

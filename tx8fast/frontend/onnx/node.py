@@ -139,9 +139,9 @@ class Node:
         return results
 
     def _check_overflow(self, kind: str, arrays: list[np.ndarray]) -> None:
-        """Constants of shape arithmetic must not wrap around."""
+        """Constants of shape arithmetic must not wrap around. The least integer is what exporters' tables make of minus infinity."""
         wide = _GROWING[kind](*(a.astype(np.float64) for a in arrays))
-        if (np.abs(wide) >= 2.0**63).any():
+        if ((wide >= 2.0**63) | (wide < -(2.0**63))).any():
             raise self.bad("the result of constant integers does not fit 64 bits")
 
     def bounded(self, count: float, what: str) -> int:
