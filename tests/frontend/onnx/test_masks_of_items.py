@@ -31,7 +31,7 @@ def model(path, shape, alone):
         helper.make_node("Softmax", ["masked"], ["y" if alone else "p"], axis=-1),
     ]
     nodes += [] if alone else [helper.make_node("MatMul", ["p", "v"], ["y"])]
-    scale = onnx.numpy_helper.from_array(np.float32(1 / math.sqrt(DEPTH)), "scale")
+    scale = onnx.numpy_helper.from_array(np.array(1 / math.sqrt(DEPTH), np.float32), "scale")
     graph = helper.make_graph(
         nodes, "g", [*inputs, value("mask", shape)], [value("y", SIZES if alone else (b, h, s, DEPTH))], [scale]
     )

@@ -112,7 +112,8 @@ def attend(
     s = m.b("contract", q, k, equation=SCORES, sizes=sizes, useful_macs=macs, loc=at + ".scores")
     if softmax is None:
         hidden = m.with_padding(None)
-        p = m.b("softmax", s, *[hidden] * (hidden is not None), axis=-1, scale=c.attention_scale, loc=at + ".softmax")
+        masks = () if hidden is None else (hidden,)
+        p = m.b("softmax", s, *masks, axis=-1, scale=c.attention_scale, loc=at + ".softmax")
     else:
         p = softmax(s)
     return m.b("contract", p, v, equation=MIXED, sizes=sizes, useful_macs=macs, loc=at + ".mix")

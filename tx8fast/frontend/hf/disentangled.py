@@ -42,9 +42,8 @@ def disentangled(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, Made]:
 
     def softmax(s: Value) -> Value:
         hidden = m.with_padding(mask)
-        return m.b(
-            "softmax", s, *[hidden] * (hidden is not None), axis=-1, scale=c.attention_scale, loc=at + ".softmax"
-        )
+        masks = () if hidden is None else (hidden,)
+        return m.b("softmax", s, *masks, axis=-1, scale=c.attention_scale, loc=at + ".softmax")
 
     return m.out_linear(attend(m, q, k, v, at, softmax), at + ".o_proj"), {}
 
