@@ -31,7 +31,7 @@ class Value:
     name: str
     array: np.ndarray
     code: int
-    kind: str  # "input", "weight" or "node"
+    kind: str  # "input", "weight", "node", or "hidden": a node's, and no output
     static: bool = False  # known before the program runs
 
     @property
@@ -158,8 +158,9 @@ class Draft:
     # ---- nodes
 
     def node(self, op: str, inputs: Sequence[Value | None], n_outputs: int = 1, domain: str = "",
-             also: Sequence[Value] = (), **attrs) -> list[Value]:  # fmt: skip
-        """Add a node. Raises Unfit if the reference refuses it or its results are not finite, empty or too large."""
+             also: Sequence[Value] = (), hides: bool = False, **attrs) -> list[Value]:  # fmt: skip
+        """Add a node. Raises Unfit if the reference refuses it or its results are not finite, empty or too large; `hides`: what hides a
+        score may be as low as numbers are, and is no output, whose rounding would show."""
         names = [v.name if v is not None else "" for v in inputs]
         while names and not names[-1]:
             names.pop()
@@ -176,13 +177,13 @@ class Draft:
                 not 0 < a.size <= self.at_most or a.ndim > 6
             ):  # first: what is repeated takes no room until it is looked at
                 raise Unfit(f"{op} gives {a.shape}")
-            if a.dtype.kind == "f" and not (np.isfinite(a).all() and np.abs(a).max(initial=0) < 3e4):
+            if a.dtype.kind == "f" and not (np.isfinite(a).all() and (a if hides else np.abs(a)).max(initial=0) < 3e4):
                 raise Unfit(f"{op} gives numbers that are not finite")
             if a.dtype.kind in "iu" and a.size and np.abs(a.astype(np.float64)).max() >= 2**31 - 1:
                 raise Unfit(f"{op} gives numbers beyond 32 bits")
         self.nodes.append(node)
         static = op in ("Shape", "Size") or all(v.static for v in given)
-        made = [Value(n, a, c, "node", static) for n, a, c in zip(outputs, found, codes)]
+        made = [Value(n, a, c, "hidden" if hides else "node", static) for n, a, c in zip(outputs, found, codes)]
         self.values += made
         return made
 
