@@ -171,7 +171,7 @@ def _mask(constants: Constants) -> Pattern:
     return Pattern("mask", ("tx8be.softmax",), apply)
 
 
-class _Weights:
+class Weights:
     """The weights that one kind of use has for itself, and other forms of them."""
 
     def __init__(self, program: IRProgram) -> None:
@@ -209,7 +209,7 @@ class _Weights:
         return made.result
 
 
-def _stored_out_in(weights: _Weights) -> Pattern:
+def _stored_out_in(weights: Weights) -> Pattern:
     def apply(op: Op, rw: Rewriter) -> bool:
         """A weight that only products read, each as [in, out], is stored the other way round."""
         v = op.operands[1]
@@ -228,7 +228,7 @@ def _stored_out_in(weights: _Weights) -> Pattern:
     return Pattern("stored-out-in", ("tx8be.gemm",), apply)
 
 
-def _taken_apart(weights: _Weights) -> Pattern:
+def _taken_apart(weights: Weights) -> Pattern:
     def apply(op: Op, rw: Rewriter) -> bool:
         """A product whose columns go separate ways, as those of query, key and value do, is one product for each."""
         out, w = op.result, op.operands[1]
@@ -261,7 +261,7 @@ def _columns(op: Op) -> tuple[int, int]:
     return start[-1], start[-1] + size[-1]
 
 
-def _part(weights: _Weights, rw: Rewriter, v: Value, a: int, b: int) -> Value:
+def _part(weights: Weights, rw: Rewriter, v: Value, a: int, b: int) -> Value:
     """Read rows [a, b) of a weight."""
     shape = (b - a, *v.shape[1:])
     key = f"{PART_PREFIX}{a}:{b}/{v.op.attrs['key']}"  # type: ignore[union-attr]
@@ -306,7 +306,7 @@ class CanonicalForm(CompilerPass):
     limit_bytes: int = 1 << 26
 
     def run(self, program: IRProgram) -> PassResult:
-        weights = _Weights(program)
+        weights = Weights(program)
         patterns = (
             *SPELLING,
             _mask(Constants(program, self.limit_bytes)),

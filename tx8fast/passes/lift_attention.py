@@ -19,7 +19,7 @@ from tx8fast.ir.rewrite import Pattern, Rewriter, pattern, rewrite_greedily
 from tx8fast.passes.base import CompilerPass, PassResult
 from tx8fast.passes.canonicalize import splat
 from tx8fast.passes.legalize import mask_fits
-from tx8fast.passes.lift_masks import ABSORBS, HIDDEN, chosen_mask, deep_mask, mask_of
+from tx8fast.passes.lift_masks import ABSORBS, HIDDEN, chosen_mask, deep_mask, equal_items, mask_of
 from tx8fast.passes.lift_match import (
     Constants,
     made_by,
@@ -363,6 +363,7 @@ class LiftAttention(CompilerPass):
             _repeated_mask,
             chosen_mask(constants),
             deep_mask(constants),
+            equal_items(constants),
             _scale,
             _scaled_operands,
             _narrow(constants),

@@ -1,6 +1,6 @@
-"""Recognises writes of consecutive positions into a cache, and reads of known ones.
+"""Recognises writes of consecutive positions into a cache.
 
-May import: ir, passes.base, passes.canonicalize, passes.lift_gather, passes.lift_match. Must not: change numbers.
+May import: ir, passes.base, passes.canonicalize, passes.lift_match. Must not: change numbers.
 """
 
 from __future__ import annotations
@@ -16,13 +16,10 @@ from tx8fast.ir.program import IRProgram
 from tx8fast.ir.rewrite import Pattern, Rewriter, pattern, rewrite_greedily
 from tx8fast.passes.base import CompilerPass, PassResult
 from tx8fast.passes.canonicalize import splat
-from tx8fast.passes.lift_gather import known_places
 from tx8fast.passes.lift_match import Constants, made_by, orders, reshaped, static, used_once
 from tx8fast.records import dataclass
 
 _LIMIT_BYTES = 1 << 16
-#: of known places: two of every pair of 2048 tokens
-_PLACES_BYTES = 1 << 26
 
 
 @pattern("add", benefit=8)
@@ -108,12 +105,11 @@ def _in_place(op: Op, rw: Rewriter) -> bool:
 
 @dataclass(frozen=True)
 class LiftCache(CompilerPass):
-    """Makes `kv_update` of scatters that write consecutive rows, and slices of gathers that read places in order."""
+    """Makes `kv_update` of scatters that write consecutive rows."""
 
     name: ClassVar[str] = "lift-cache"
 
     def run(self, program: IRProgram) -> PassResult:
-        places = known_places(Constants(program, _PLACES_BYTES))
-        patterns = (_neutral, _scatter(Constants(program, _LIMIT_BYTES)), _in_place, places)
+        patterns = (_neutral, _scatter(Constants(program, _LIMIT_BYTES)), _in_place)
         result = rewrite_greedily(program.ctx, program.module, patterns)
         return PassResult(result.changed, {**result.applied, "dead": result.dead})

@@ -14,7 +14,7 @@ from tx8fast.ir.core import Op, Value
 from tx8fast.ir.rewrite import Pattern, Rewriter
 from tx8fast.ir.types import NoneType
 from tx8fast.passes.canonicalize import splat
-from tx8fast.passes.lift_match import Constants, made_by, scalar
+from tx8fast.passes.lift_match import Constants, made_by, scalar, static
 from tx8fast.weights import MASK_VALUE
 
 #: masks at or below this hide a position: its exponential is 0 beside any visible score. Scores near 1e9 stand 64 apart in
@@ -75,6 +75,28 @@ def deep_mask(constants: Constants) -> Pattern:
         return True
 
     return Pattern("deep-mask", ("tx8be.softmax",), apply)
+
+
+def equal_items(constants: Constants) -> Pattern:
+    def apply(op: Op, rw: Rewriter) -> bool:
+        """A known mask that is the same for all items, or heads, is known once."""
+        mask = mask_of(op)
+        wide = mask is not None and static(mask) and any(n > 1 for n in mask.shape[:-2])
+        known = constants.array(mask) if mask is not None and wide else None
+        if mask is None or known is None or known.shape != mask.shape:
+            return False
+        size = list(known.shape)
+        for axis in range(known.ndim - 2):
+            once = known.take([0], axis)
+            if size[axis] > 1 and (once == known).all():
+                known, size[axis] = once, 1
+        if known.shape == mask.shape:
+            return False
+        part = rw.insert("slice", mask, before=op, start=[0] * len(size), size=size, step=[1] * len(size)).result
+        rw.set_operand(op, 1, part)
+        return True
+
+    return Pattern("equal-items", ("tx8be.softmax",), apply)
 
 
 def deepened(mask: np.ndarray, dtype: str) -> np.ndarray | None:

@@ -43,6 +43,7 @@ from tx8fast.passes.lift_conv import LiftConv
 from tx8fast.passes.lift_norm import LiftNorm
 from tx8fast.passes.lift_rope import LiftRope
 from tx8fast.passes.lift_stablehlo import LiftStablehlo
+from tx8fast.passes.lift_views import LiftViews
 from tx8fast.passes.move_constants import MoveConstants
 from tx8fast.passes.norm_heads import NormHeads
 from tx8fast.passes.outline import Outline
@@ -85,6 +86,7 @@ PASSES: tuple[type[CompilerPass], ...] = (
     LiftAttention,
     LiftContract,
     LiftStablehlo,
+    LiftViews,
     NormHeads,
     CanonicalForm,
     RaiseViews,
@@ -109,6 +111,7 @@ def lifting_passes() -> list[CompilerPass]:
     """The passes that recognise idioms which exporters spell out in primitives."""
     return [
         LiftStablehlo(),
+        LiftViews(),
         LiftNorm(),
         LiftActivation(),
         LiftRope(),

@@ -5,7 +5,7 @@ import pytest
 from passes.lift_check import RNG, constant, lifted
 from support.small_graph import SmallGraph
 
-from tx8fast.passes.lift_cache import LiftCache
+from tx8fast.passes.lift_views import LiftViews
 
 SHAPE = (3, 4, 2)
 I64 = np.int64
@@ -35,7 +35,7 @@ CASES = {
 def test_known_places_of_leading_dimensions(case):
     places, slices = CASES[case]
     g = SmallGraph(x=(SHAPE, "f32"))
-    kinds = lifted(g.done(y=g("gather_nd", g.args["x"], constant(g, places, I64))), LiftCache())
+    kinds = lifted(g.done(y=g("gather_nd", g.args["x"], constant(g, places, I64))), LiftViews())
     assert ("gather_nd" not in kinds) is slices
 
 
@@ -46,7 +46,7 @@ def test_known_places_of_leading_dimensions(case):
 ])  # fmt: skip
 def test_known_places_of_an_axis(axis, places, slices):
     g = SmallGraph(x=(SHAPE, "f32"))
-    kinds = lifted(g.done(y=g("gather", g.args["x"], constant(g, places, I64), axis=axis)), LiftCache())
+    kinds = lifted(g.done(y=g("gather", g.args["x"], constant(g, places, I64), axis=axis)), LiftViews())
     assert ("gather" not in kinds) is slices
 
 
@@ -59,11 +59,11 @@ def test_random_places():
         places = np.arange(start, n, step) - n * RNG.integers(2)
         if RNG.integers(2):
             places = np.broadcast_to(places[:, None], (len(places), 2))
-        lifted(g.done(y=g("gather", g.args["x"], constant(g, places, I64), axis=axis)), LiftCache())
+        lifted(g.done(y=g("gather", g.args["x"], constant(g, places, I64), axis=axis)), LiftViews())
 
 
 @pytest.mark.parametrize("place", [4, -5])
 def test_places_that_are_not_there_are_left_to_who_refuses_them(place):
     g = SmallGraph(x=(SHAPE, "f32"))
     program = g.done(y=g("gather", g.args["x"], constant(g, [place], I64), axis=1))
-    assert not LiftCache().run(program).changed
+    assert not LiftViews().run(program).changed
