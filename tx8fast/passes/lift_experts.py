@@ -1,0 +1,68 @@
+"""Turns mixtures of experts that gather the weights of every token's experts into products with the weights of all.
+
+May import: ir, passes.base, passes.effects, passes.expert_match, passes.expert_nodes, passes.expert_rows, passes.lift_match. Must not: go by names.
+
+Exporters spell a mixture row by row: row t * k + j is what the j-th expert chosen for token t makes of it, by a matrix
+that is gathered for this row alone, and the rows of a token are summed, each times its share. Gathering copies weights
+one number after the other on the kernel core. Here all experts stand side by side, as the builder of Hugging Face models
+has them: one tall matrix into them and one wide matrix out of them, and between them the units of an expert are multiplied
+by its share of the token, zero where it was not chosen.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+from tx8fast.ir.core import Op
+from tx8fast.ir.program import IRProgram
+from tx8fast.ir.rewrite import Pattern, Rewriter, rewrite_greedily
+from tx8fast.passes.base import CompilerPass, PassResult
+from tx8fast.passes.effects import written_states
+from tx8fast.passes.expert_match import Match
+from tx8fast.passes.expert_nodes import NoMatchError
+from tx8fast.passes.expert_rows import Rows
+from tx8fast.passes.lift_match import static
+from tx8fast.records import dataclass
+
+
+def _summed(program: IRProgram) -> Pattern:
+    written = written_states(program.module)
+
+    def apply(op: Op, rw: Rewriter) -> bool:
+        """The sum over a token's experts; with one expert per token there is none, and a share stands for it."""
+        x = op.operands[0]
+        if not static(*op.operands, op.result) or op.result.dtype not in ("f32", "f16", "bf16"):
+            return False
+        if op.kind == "mul":
+            tokens, k, v = math.prod(op.result.shape[:-1]), 1, op.result
+        elif op.attrs["op"] == "add" and len(op.attrs["axes"]) == 1:
+            axis = op.attrs["axes"][0] % len(x.shape)
+            tokens, k, v = math.prod(x.shape[:axis]), x.shape[axis], x
+        else:
+            return False
+        if not v.shape or 0 in v.shape or len(v.shape) < 2:
+            return False
+        try:
+            match = Match(program, written, tokens, k)
+            match.sum(v)
+            match.check(op)
+        except NoMatchError:
+            return False
+        Rows(rw, program, match, op).build()
+        return True
+
+    return Pattern("experts", ("tx8be.reduce", "tx8be.mul"), apply)
+
+
+@dataclass(frozen=True)
+class LiftExperts(CompilerPass):
+    """Makes products with the weights of all experts of those with gathered weights."""
+
+    name: ClassVar[str] = "lift-experts"
+
+    def run(self, program: IRProgram) -> PassResult:
+        if program.weights is None:
+            return PassResult()
+        result = rewrite_greedily(program.ctx, program.module, (_summed(program),))
+        return PassResult(result.changed, {**result.applied, "dead": result.dead})
