@@ -36,6 +36,7 @@ from tx8fast.passes.lift_match import made_by, orders, static
 
 #: more experts for each row than this are not all worth reading: a number of DDR takes the time of a hundredth of a gathered one
 MOST_PER_ROW = 64
+FLOATS = ("f32", "f16", "bf16")
 T = TypeVar("T")
 
 
@@ -57,9 +58,10 @@ class Match:
     def sum(self, v: Value, shares: tuple[Value, ...] = ()) -> None:
         """Take `v`, rows that are summed for each token, apart into terms."""
         v, more = self.unweighted(v)
-        while (op := made_by(v, "reshape")) is not None:
+        while (op := made_by(v, "reshape", "convert")) is not None and op.operands[0].dtype in FLOATS:
             self.see(op)
-            v = op.operands[0]
+            v, again = self.unweighted(op.operands[0])
+            more += again
         if (op := made_by(v, "add")) is not None:
             self.see(op)
             for x in op.operands:

@@ -40,7 +40,7 @@ class Rows:
             self.weights(shares, node.value.dtype if isinstance(node, Stack) else node.stack.value.dtype)
             self.products(node)
         for node, shares in self.match.terms:
-            y = self.term(node, shares)
+            y = self.converted(self.term(node, shares), self.op.result.dtype)
             total = y if total is None else self.insert("add", total, y)
         assert total is not None
         self.rw.replace(self.op, [reshaped(self.rw, total, self.op.result.shape, self.op)])
@@ -101,7 +101,10 @@ class Rows:
         if shares not in self.dense:
             self.dense[shares] = self._weights(shares, dtype)
         y = self.dense[shares]
-        return y if y.dtype == dtype else self.insert("convert", y, dtype=dtype)
+        return self.converted(y, dtype)
+
+    def converted(self, v: Value, dtype: str) -> Value:
+        return v if v.dtype == dtype else self.insert("convert", v, dtype=dtype)
 
     def _weights(self, shares: tuple[Value, ...], dtype: str) -> Value:
         m = self.match

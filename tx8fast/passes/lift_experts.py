@@ -26,7 +26,7 @@ from tx8fast.passes.lift_match import static
 from tx8fast.records import dataclass
 
 
-def _summed(program: IRProgram) -> Pattern:
+def _summed(program: IRProgram, root: str) -> Pattern:
     written = written_states(program.module)
 
     def apply(op: Op, rw: Rewriter) -> bool:
@@ -52,7 +52,7 @@ def _summed(program: IRProgram) -> Pattern:
         Rows(rw, program, match, op).build()
         return True
 
-    return Pattern("experts", ("tx8be.reduce", "tx8be.mul"), apply)
+    return Pattern("experts", (root,), apply)
 
 
 @dataclass(frozen=True)
@@ -64,5 +64,9 @@ class LiftExperts(CompilerPass):
     def run(self, program: IRProgram) -> PassResult:
         if program.weights is None:
             return PassResult()
-        result = rewrite_greedily(program.ctx, program.module, (_summed(program),))
-        return PassResult(result.changed, {**result.applied, "dead": result.dead})
+        experts = dead = 0
+        for root in ("tx8be.reduce", "tx8be.mul"):  # a share that no sum is behind comes last
+            result = rewrite_greedily(program.ctx, program.module, (_summed(program, root),))
+            experts += result.applied.get("experts", 0)
+            dead += result.dead
+        return PassResult(experts + dead > 0, {"experts": experts, "dead": dead})
