@@ -158,3 +158,74 @@ def test_far_more_experts_than_rows():
     y = g("reshape", g("gemm", d, units), shape=(1, 4))
     p = g.done(y=g("mul", y, best))
     assert not LiftExperts().run(p).changed
+
+
+# ---------------------------------------------------------------- every expert for every token
+
+
+def grid(**given):
+    """A mixture whose experts see every token, expert by expert, weighed by a dense matrix of shares."""
+    o = {
+        "batch": 1,
+        "tokens": TOKENS,
+        "bias": True,
+        "share": "after",
+        "x": "repeated",
+        "turned": False,
+        "axis": 0,
+        **given,
+    }
+    tokens, rng = o["tokens"], np.random.default_rng(7)
+    rows = o["batch"] * tokens
+    g = SmallGraph(x=((o["batch"], tokens, HIDDEN), "f32"))
+    array = lambda name, *shape: g.array(name, rng.normal(size=shape).astype(np.float32))  # noqa: E731
+    view = lambda v, *shape: g("reshape", v, shape=shape)  # noqa: E731
+    flat = view(g.args["x"], rows, HIDDEN)
+    best, chosen = g.op("topk", g("gemm", flat, array("router", HIDDEN, EXPERTS)), k=K, axis=1).results
+    shares = g("scatter", array("zeros", rows, EXPERTS), chosen, g("softmax", best, axis=1), axis=1)
+    shares = g("transpose", shares, perm=(1, 0))
+    if o["x"] == "repeated":
+        x = g("broadcast", view(flat, 1, rows, HIDDEN), shape=(EXPERTS, rows, HIDDEN))
+    elif o["x"] == "by token":
+        x = view(g("broadcast", view(flat, rows, 1, HIDDEN), shape=(rows, EXPERTS, HIDDEN)), EXPERTS, rows, HIDDEN)
+    else:
+        x = flat
+    x = g("mul", x, view(shares, EXPERTS, rows, 1)) if o["share"] == "inputs" else x
+
+    def product(v, name, out, into):
+        w = array(name, EXPERTS, out, into) if o["turned"] else array(name, EXPERTS, into, out)
+        y = g("gemm", v, w, trans_b=o["turned"])
+        return g("add", y, array(name + "b", EXPERTS, 1, out)) if o["bias"] else y
+
+    both = product(x, "w", 2 * UNITS, HIDDEN)
+    gate, up = (g("slice", both, start=(0, 0, s), size=(EXPERTS, rows, UNITS), step=(1, 1, 2)) for s in (0, 1))
+    if o["share"] == "of a column":
+        gate = g("mul", gate, array("columns", UNITS))
+    y = product(g("mul", g("relu", gate), up), "d", HIDDEN, UNITS)
+    y = view(y, EXPERTS, o["batch"], tokens, HIDDEN)
+    y = g("mul", y, view(shares, EXPERTS, o["batch"], tokens, 1)) if o["share"] == "after" else y
+    return g, g("reduce", y, op="add", axes=(o["axis"],), keepdims=False)
+
+
+GRIDS = {"plain": {}, "batch": {"batch": 2}, "turned": {"turned": True}, "no bias": {"bias": False}, "rows for all": {"x": "as they are"},
+         "shares of inputs": {"share": "inputs", "bias": False}, "no shares": {"share": "none", "bias": False},
+         "as many tokens as experts": {"tokens": EXPERTS}, "one token": {"tokens": 1}}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", GRIDS)
+def test_grid(form):
+    g, y = grid(**GRIDS[form])
+    p = g.done(y=y)
+    left = lifted(p, LiftExperts(), tolerance=1e-5)
+    assert "reduce" not in left and "slice" not in left and "broadcast" not in left
+    assert all(len(op.operands[1].shape) == 2 for op in ops_of(p, "gemm"))
+
+
+NEAR_GRIDS = {"tokens first": {"x": "by token"}, "sum of tokens": {"tokens": EXPERTS, "axis": 2}, "vectors unweighed": {"share": "none"},
+              "a number for each unit": {"share": "of a column"}}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", NEAR_GRIDS)
+def test_grid_left_alone(case):
+    g, y = grid(**NEAR_GRIDS[case])
+    assert "reduce" in lifted(g.done(y=y), LiftExperts())

@@ -65,26 +65,35 @@ class Match:
         if (op := made_by(v, "add")) is not None:
             self.see(op)
             for x in op.operands:
-                self.sum(x, shares + more) if x.type is v.type else refuse()
+                vector = self.vector(x, v, (0, 1, self.width(v)))
+                if vector is None and count(x) != count(v):
+                    refuse()
+                self.sum(x, shares + more) if vector is None else self.term(vector, shares + more)
             return
-        node = self.node(v, (0, 1, self.width(v)))
+        self.term(self.node(v, (0, 1, self.width(v))), shares + more)
+
+    def term(self, node: Node, shares: tuple[Value, ...]) -> None:
         if isinstance(node, Weighted):
-            node, more = node.rows, more + node.shares
+            node, shares = node.rows, shares + node.shares
         if not isinstance(node, (Stack, Product)) or (isinstance(node, Product) and isinstance(node.x, Value)):
             refuse()
-        self.terms.append((node, shares + more))
+        self.terms.append((node, shares))
 
     def check(self, last: Op) -> None:
         """Refuse if nothing is saved, or if rows are read elsewhere and have to be made anyhow."""
         if not any(isinstance(t, Product) for t, _ in self.terms) or self.experts > MOST_PER_ROW * self.rows:
             refuse()
-        for op in self.seen:
-            if op is not last and any(
-                u is not last and u not in self.seen and not is_dead(u) for r in op.results for u in r.users
-            ):
-                refuse()
+        if not self.alone(last):
+            refuse()
         if len(self.ids) > 1 and any(isinstance(n, Product) and weighted(n.x) for n, _ in self.terms):
             refuse()  # an expert that searches apart from each other find may have two shares
+
+    def alone(self, last: Op) -> bool:
+        """True if nothing but `last` reads what is seen of the mixture."""
+        return all(
+            op is last or all(u is last or u in self.seen or is_dead(u) for r in op.results for u in r.users)
+            for op in self.seen
+        )
 
     # ------------------------------------------------------------ rows
 
@@ -131,9 +140,20 @@ class Match:
         if shares:
             return Weighted(self.node(rows, window), shares)
         self.see(op)
-        if any(count(x) != 1 and x.shape != v.shape for x in op.operands) or width * self.rows == 1:
+        if width * self.rows == 1:
             refuse()
-        return Pointwise(op, tuple(x if count(x) == 1 else self.node(x, window) for x in op.operands))
+        return Pointwise(op, tuple(x if count(x) == 1 else self.operand(x, v, window) for x in op.operands))
+
+    def operand(self, x: Value, v: Value, window: Window) -> Node:
+        """Return what makes an operand of an elementwise op with result `v`."""
+        vector = self.vector(x, v, window)
+        if vector is None and x.shape != v.shape:
+            refuse()
+        return vector or self.node(x, window)
+
+    def vector(self, x: Value, v: Value, window: Window) -> Node | None:
+        """Return the vectors of experts that `x` holds, if they are repeated for all tokens in an op with result `v`."""
+        return None
 
     def unweighted(self, v: Value) -> tuple[Value, tuple[Value, ...]]:
         """Take the factors off `v` that are one number for each row."""
@@ -190,8 +210,10 @@ class Match:
         self.chosen(ids, gathered.shape[0])
         stack = Stack(gathered, "eoi" if out_first else "eio", window)
         rows, shares = self.vectors(op.operands[1 - i], into, op.result.shape[:-2])
-        made = Product(rows, stack, self.rows * window[2] * into)
-        return Weighted(made, shares) if shares else made
+        return self.weighted(Product(rows, stack, self.rows * window[2] * into), shares)
+
+    def weighted(self, rows: Node, shares: tuple[Value, ...]) -> Node:
+        return Weighted(rows, shares) if shares else rows
 
     def vectors(self, v: Value, width: int, batch: tuple[int, ...]) -> tuple[Value | Node, tuple[Value, ...]]:
         """Return what matrices are multiplied with, tokens or rows, and what it is weighed by."""

@@ -37,7 +37,8 @@ class Rows:
             node,
             shares,
         ) in self.match.terms:  # the order of the builder: which experts, products into them, shares of their units
-            self.weights(shares, node.value.dtype if isinstance(node, Stack) else node.stack.value.dtype)
+            if shares or self.match.ids:
+                self.weights(shares, node.value.dtype if isinstance(node, Stack) else node.stack.value.dtype)
             self.products(node)
         for node, shares in self.match.terms:
             y = self.converted(self.term(node, shares), self.op.result.dtype)
@@ -58,8 +59,9 @@ class Rows:
         assert not isinstance(node.x, Value)
         stack = node.stack
         into = stack.value.shape[stack.axes.index("i")]
-        spread = self.spread(shares, into, stack.value.dtype)
-        units = self.insert("mul", self.value(node.x), spread)
+        units = self.value(node.x)
+        if shares or self.match.ids:
+            units = self.insert("mul", units, self.spread(shares, into, stack.value.dtype))
         return self.insert("gemm", units, self.side(node.stack, "oei"), trans_b=True, useful_macs=node.macs)
 
     def value(self, node: Node) -> Value:
@@ -108,6 +110,8 @@ class Rows:
 
     def _weights(self, shares: tuple[Value, ...], dtype: str) -> Value:
         m = self.match
+        if not m.ids:
+            return self.turned(shares)
         parts = [self.parts(s) for s in shares] or [
             [self.filled(1.0, (m.tokens, v.shape[-1]), dtype) for v in self.ids]
         ]
@@ -121,6 +125,20 @@ class Rows:
             total = part if total is None else self.insert("add", total, part)
         assert total is not None
         return self.insert("reshape", total, shape=(*m.lead, m.experts)) if m.lead != (m.tokens,) else total
+
+    def turned(self, shares: tuple[Value, ...]) -> Value:
+        """Return the product of shares that stand expert by expert, token by token."""
+        m, total = self.match, None
+        for share in shares:
+            while (op := share.op) is not None and op.kind == "reshape":
+                share = op.operands[0]
+            if op is not None and op.kind == "transpose" and op.operands[0].shape == (m.tokens, m.experts):
+                share = op.operands[0]
+            else:
+                share = self.insert("transpose", reshaped(self.rw, share, (m.experts, m.tokens), self.op), perm=(1, 0))
+            total = share if total is None else self.insert("mul", total, share)
+        assert total is not None
+        return reshaped(self.rw, total, (*m.lead, m.experts), self.op)
 
     @property
     def ids(self) -> list[Value]:
@@ -157,9 +175,14 @@ class Rows:
 
     def side(self, stack: Stack, order: str) -> Value:
         """Return the window of a stack as a matrix "eoi" [experts * out, in] or "oei" [out, experts * in] or "eo", or a vector "(eo)"."""
-        shape, steps, axes = stack.value.shape, [], stack.axes
-        if axes == "eio":
-            steps, shape, axes = [["transpose", [0, 2, 1]]], (shape[0], shape[2], shape[1]), "eoi"
+        steps: list[list] = []
+        stored = shape = tuple(stack.value.shape)
+        if stack.axes == "eo":
+            shape = (stored[0], stored[-1])
+            steps += [["reshape", list(shape)]] if shape != stored else []
+        elif stack.axes == "eio":
+            shape = (stored[0], stored[2], stored[1])
+            steps.append(["transpose", [0, 2, 1]])
         steps += _cut(shape, stack.window)
         shape = (shape[0], stack.window[2], *shape[2:])
         if order == "oei":
