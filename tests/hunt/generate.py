@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 import numpy as np
+from hunt import idioms_experts  # noqa: F401  it registers itself
 from hunt.draft import SIZES, Draft, Unfit, Value
 from hunt.execute import Setting
 from hunt.formats import BF16, F16, F32

@@ -229,3 +229,28 @@ NEAR_GRIDS = {"tokens first": {"x": "by token"}, "sum of tokens": {"tokens": EXP
 def test_grid_left_alone(case):
     g, y = grid(**NEAR_GRIDS[case])
     assert "reduce" in lifted(g.done(y=y), LiftExperts())
+
+
+@pytest.mark.parametrize("kind", ["relu", "mul", "reshape"])
+def test_long_chains(kind):
+    """Nothing is read for ever, nor deeper than the interpreter goes."""
+    g, y, _ = mixture(share="none")
+    for i in range(1200):
+        if kind == "reshape":
+            y = g("reshape", y, shape=(TOKENS, HIDDEN, 1) if i % 2 else (TOKENS * HIDDEN,))
+        else:
+            y = g(kind, y, *[y] * (kind == "mul"))
+    p = g.done(y=g("reduce", g("reshape", y, shape=(TOKENS, 1, HIDDEN)), op="add", axes=(1,)))
+    LiftExperts().run(p)
+    assert not ops_of(p, "gather_nd")
+
+
+@pytest.mark.parametrize("ids", ["stored", "counted"])
+def test_numbers_that_nothing_chose(ids):
+    g = SmallGraph(x=((2, 4), "f32"), s=((2, 1), "f32"))
+    where = constant(g, [[1], [0]], np.int64)
+    where = where if ids == "stored" else g("neg", g("neg", where))
+    w, d = (g("gather_nd", g.array(n, np.ones((3, 4, 4), np.float32)), where) for n in "wd")
+    units = g("relu", g("gemm", w, g("reshape", g.args["x"], shape=(2, 4, 1))))
+    y = g("mul", g("reshape", g("gemm", d, units), shape=(2, 4)), g.args["s"])
+    assert lifted(g.done(y=y), LiftExperts()).count("gather_nd") == 2

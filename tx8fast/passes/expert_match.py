@@ -37,6 +37,8 @@ from tx8fast.passes.lift_match import made_by, orders, static
 #: more experts for each row than this are not all worth reading: a number of DDR takes the time of a hundredth of a gathered one
 MOST_PER_ROW = 64
 FLOATS = ("f32", "f16", "bf16")
+#: a mixture is made of fewer ops; rows are read by functions that call themselves
+MOST_OPS = 100
 T = TypeVar("T")
 
 
@@ -64,6 +66,8 @@ class Match:
             more += again
         if (op := made_by(v, "add")) is not None:
             self.see(op)
+            if not static(v, *op.operands):
+                refuse()
             for x in op.operands:
                 vector = self.vector(x, v, (0, 1, self.width(v)))
                 if vector is None and count(x) != count(v):
@@ -99,6 +103,8 @@ class Match:
 
     def see(self, op: Op) -> None:
         self.seen[op] = None
+        if len(self.seen) > MOST_OPS:
+            refuse()
 
     def width(self, v: Value) -> int:
         """Return how many numbers a row has."""
@@ -156,20 +162,23 @@ class Match:
         return None
 
     def unweighted(self, v: Value) -> tuple[Value, tuple[Value, ...]]:
-        """Take the factors off `v` that are one number for each row."""
+        """Take the factors off `v` that are one number for each row, views between them, too."""
         shares: list[Value] = []
-        while (op := made_by(v, "reshape", "mul")) is not None:
+        passed: list[Op] = []
+        inner = v
+        while (op := made_by(inner, "reshape", "mul")) is not None and len(passed) < MOST_OPS:
+            passed.append(op)
             if op.kind == "reshape":
-                inner, more = self.unweighted(op.operands[0])
-                if more:
-                    self.see(op)
-                return (inner, (*shares, *more)) if more else (v, tuple(shares))
-            found = next(((x, s) for x, s in orders(op) if self.is_share(s, x, v)), None)
+                inner = op.operands[0]
+                continue
+            found = next(((x, s) for x, s in orders(op) if self.is_share(s, x, inner)), None)
             if found is None:
                 break
-            self.see(op)
-            v, share = found
-            shares.append(share)
+            for seen in passed:
+                self.see(seen)
+            passed = []
+            v = inner = found[0]
+            shares.append(found[1])
         return v, tuple(shares)
 
     def is_share(self, share: Value, x: Value, v: Value) -> bool:
@@ -300,9 +309,10 @@ class Match:
             refuse()
         if op.kind == "concat" and v_shape[-1] == k and op.attrs["axis"] % len(v_shape) == len(v_shape) - 1:
             return [c for x in op.operands for c in self.choices(x, x.shape[-1], experts)]
-        axis = op.attrs["axis"] % len(op.operands[0].shape) if op.kind in ("topk", "arg_reduce") else -1
-        scores = op.operands[0]
-        if axis != len(scores.shape) - 1 or scores.shape[-1] != experts or v.index != len(op.results) - 1:
+        if op.kind not in ("topk", "arg_reduce") or v.index != len(op.results) - 1:
+            refuse()
+        scores = op.operands[0].shape
+        if op.attrs["axis"] % len(scores) != len(scores) - 1 or scores[-1] != experts:
             refuse()
         if (v_shape[-1] if op.kind == "topk" else 1) != k:
             refuse()

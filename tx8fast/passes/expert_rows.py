@@ -27,6 +27,10 @@ class Rows:
 
     def __init__(self, rw: Rewriter, program: IRProgram, match: Match, op: Op) -> None:
         self.rw, self.program, self.match, self.op = rw, program, match, op
+        self.ids = [
+            reshaped(rw, v, (match.tokens, v.shape[-1] if v.op is not None and v.op.kind == "topk" else 1), op)
+            for v in match.ids
+        ]
         self.made: dict[Node, Value] = {}
         self.dense: dict[tuple[Value, ...], Value] = {}
         self.spreads: dict[tuple[tuple[Value, ...], int, str], Value] = {}
@@ -139,13 +143,6 @@ class Rows:
             total = share if total is None else self.insert("mul", total, share)
         assert total is not None
         return reshaped(self.rw, total, (*m.lead, m.experts), self.op)
-
-    @property
-    def ids(self) -> list[Value]:
-        return [
-            reshaped(self.rw, v, (self.match.tokens, v.shape[-1] if v.op.kind == "topk" else 1), self.op)  # type: ignore[union-attr]
-            for v in self.match.ids
-        ]
 
     def parts(self, share: Value) -> list[Value]:
         """Return what of a share belongs to each of the searches for experts."""

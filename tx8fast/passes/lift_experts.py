@@ -72,6 +72,12 @@ class LiftExperts(CompilerPass):
         if program.weights is None:
             return PassResult()
         experts = dead = 0
+        stacks = any(
+            op.kind in ("get_param", "constant") and static(op.result) and len(op.result.shape) == 3
+            for op in program.module.walk()
+        )
+        if not stacks:
+            return PassResult()
         for root in ("tx8be.reduce", "tx8be.mul"):  # a share that no sum is behind comes last
             result = rewrite_greedily(program.ctx, program.module, (_summed(program, root),))
             experts += result.applied.get("experts", 0)
