@@ -25,9 +25,12 @@ CHANGES = {
     "gemma2": {"num_hidden_layers": 4, "layer_types": ["sliding_attention", "full_attention"] * 2},
     "gemma3_text": {"num_hidden_layers": 4, "layer_types": ["sliding_attention", "full_attention"] * 2},
     "smollm3": {"num_hidden_layers": 4, "no_rope_layers": [1, 0, 1, 0]},
+    "qwen3_moe": {"mlp_only_layers": []},
 }  # fmt: skip
 EXPORTED = {"llama": 20, "mistral": 23, "qwen3": 18, "gemma2": 23, "gpt2": 18, "opt": 20, "granite": 20, "olmo2": 23,
-            "smollm3": 20, "vit": 23}  # fmt: skip
+            "smollm3": 20, "vit": 23, "mixtral": 23, "qwen3_moe": 20}  # fmt: skip
+#: the one form of experts that torch exports
+MIXTURES = {case: {"experts_implementation": "batched_mm"} for case in ("mixtral", "qwen3_moe")}
 
 
 def cleaned(path, **options):
@@ -82,7 +85,7 @@ def test_fresh_exports(case, tmp_path, monkeypatch):
     directory = checkpoint(tmp_path / "hf", case, monkeypatch)
     kind = json.loads((directory / "config.json").read_text())["model_type"]
     auto = transformers.AutoModelForImageClassification if kind == "vit" else transformers.AutoModelForCausalLM
-    model = auto.from_pretrained(directory, dtype=torch.float32).eval()
+    model = auto.from_pretrained(directory, dtype=torch.float32, **MIXTURES.get(case, {})).eval()
 
     class Logits(torch.nn.Module):
         def __init__(self):

@@ -52,13 +52,13 @@ def _attribute(op: Op, rw: Rewriter, name: str, value: Any) -> bool:
     return True
 
 
-@pattern(*_NORMS)
+@pattern(*_NORMS, "reduce")
 def _axes(op: Op, rw: Rewriter) -> bool:
     rank = len(op.operands[0].shape)
     return _attribute(op, rw, "axes", tuple(sorted(a % rank - rank for a in op.attrs["axes"])))
 
 
-@pattern("softmax")
+@pattern("softmax", "topk", "scatter", "gather_elements")
 def _axis(op: Op, rw: Rewriter) -> bool:
     rank = len(op.operands[0].shape)
     return _attribute(op, rw, "axis", op.attrs["axis"] % rank - rank)

@@ -40,6 +40,7 @@ from tx8fast.passes.lift_attention import CountCausalWork, LiftAttention
 from tx8fast.passes.lift_cache import LiftCache
 from tx8fast.passes.lift_contract import LiftContract
 from tx8fast.passes.lift_conv import LiftConv
+from tx8fast.passes.lift_experts import LiftExperts
 from tx8fast.passes.lift_norm import LiftNorm
 from tx8fast.passes.lift_rope import LiftRope
 from tx8fast.passes.lift_stablehlo import LiftStablehlo
@@ -87,6 +88,7 @@ PASSES: tuple[type[CompilerPass], ...] = (
     LiftContract,
     LiftStablehlo,
     LiftViews,
+    LiftExperts,
     NormHeads,
     CanonicalForm,
     RaiseViews,
@@ -111,6 +113,7 @@ def lifting_passes() -> list[CompilerPass]:
     """The passes that recognise idioms which exporters spell out in primitives."""
     return [
         LiftStablehlo(),
+        LiftExperts(),
         LiftViews(),
         LiftNorm(),
         LiftActivation(),

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 import tx8fast
+from tx8fast.frontend import open_model
+from tx8fast.passes.pipeline import graph_passes, run_pipeline
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -52,6 +54,52 @@ def test_prefill(family, opset, tmp_path):
         got = program.run(feed)["logits"]
         assert np.abs(got - want).max() <= limit * np.abs(want).max()
         assert len(program.program.launches) <= LAUNCHES[family]
+
+
+#: routed experts: sizes, and attention that is as simple as it goes
+MIXTURES = {
+    "Mixtral": {"num_local_experts": 4}, "Qwen2Moe": {"num_experts": 4, "moe_intermediate_size": 24, "num_experts_per_tok": 2},
+    "Qwen3Moe": {"num_experts": 4, "moe_intermediate_size": 24, "head_dim": 16, "num_experts_per_tok": 1}, "Olmoe": {"num_experts": 4},
+    "GptOss": {"num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": 16}, "GraniteMoe": {"num_local_experts": 4, "num_experts_per_tok": 2},
+    "Phimoe": {"num_local_experts": 4},
+    "DeepseekV3": {"n_routed_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 24, "n_group": 4, "topk_group": 2,
+                   "kv_lora_rank": 16, "q_lora_rank": 16, "qk_rope_head_dim": 8, "qk_nope_head_dim": 8, "v_head_dim": 8,
+                   "first_k_dense_replace": 1, "num_key_value_heads": 4},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("family, opset", [*((family, 20) for family in MIXTURES), ("Mixtral", 23), ("GptOss", 23)])
+def test_experts(family, opset, tmp_path):
+    """Nothing gathers the weights of experts, and the numbers stay; two sequences of one family, one expert per token of another."""
+    torch.manual_seed(0)
+    config = getattr(transformers, family + "Config")(**{**SIZES, "num_experts_per_tok": 2, **MIXTURES[family]})
+    kind = getattr(transformers, family + "ForCausalLM")
+    model = kind._from_config(config, experts_implementation="batched_mm").eval()
+    for parameter in model.parameters():
+        if parameter.dim() > 1:
+            torch.nn.init.normal_(parameter, std=0.1)
+
+    class Logits(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+
+        def forward(self, ids):
+            return self.model(ids, use_cache=False).logits
+
+    path = tmp_path / "model.onnx"
+    ids = torch.randint(3, 200, (2 if family == "Olmoe" else 1, 11))
+    with torch.no_grad():
+        torch.onnx.export(Logits(), (ids,), str(path), dynamo=True, opset_version=opset, external_data=False,
+                          verbose=False, input_names=["ids"], output_names=["logits"])  # fmt: skip
+    feed = {"ids": ids.numpy()}
+    (want,) = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(None, feed)
+    for opt in (1, 2, 3) if family == "Mixtral" else (2,):
+        program = tx8fast.compile(path, dtype="fp32", opt=opt)
+        assert np.abs(program.run(feed)["logits"] - want).max() <= 2e-6 * np.abs(want).max()
+    graph = open_model(path)
+    run_pipeline(graph, graph_passes("keep"))
+    assert not [op for op in graph.module.walk() if op.kind == "gather_nd"]
 
 
 def _sam():
