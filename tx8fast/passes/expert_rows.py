@@ -63,9 +63,9 @@ class Rows:
         assert not isinstance(node.x, Value)
         stack = node.stack
         into = stack.value.shape[stack.axes.index("i")]
+        spread = self.spread(shares, into, stack.value.dtype) if shares or self.match.ids else None
         units = self.value(node.x)
-        if shares or self.match.ids:
-            units = self.insert("mul", units, self.spread(shares, into, stack.value.dtype))
+        units = units if spread is None else self.insert("mul", units, spread)
         return self.insert("gemm", units, self.side(node.stack, "oei"), trans_b=True, useful_macs=node.macs)
 
     def value(self, node: Node) -> Value:
