@@ -65,8 +65,7 @@ class Rows:
         into = stack.value.shape[stack.axes.index("i")]
         spread = self.spread(shares, into, stack.value.dtype) if shares or self.match.ids else None
         units = self.value(node.x)
-        if spread is not None:
-            units = self.insert("mul", units, spread)
+        units = units if spread is None else self.insert("mul", units, spread)
         return self.insert("gemm", units, self.side(node.stack, "oei"), trans_b=True, useful_macs=node.macs)
 
     def value(self, node: Node) -> Value:
