@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.support.exports import SAME_LAYERS
+from tests.support.exports import STORED as STORED_FAMILIES
 from tests.support.family_checkpoints import CONFIGS, VOCAB, make_family
 from tests.support.run_graph import run_graph
 from tx8fast.frontend import open_model
@@ -27,8 +29,6 @@ CHANGES = {
     "smollm3": {"num_hidden_layers": 4, "no_rope_layers": [1, 0, 1, 0]},
     "qwen3_moe": {"mlp_only_layers": []},
 }  # fmt: skip
-EXPORTED = {"llama": 20, "mistral": 23, "qwen3": 18, "gemma2": 23, "gpt2": 18, "opt": 20, "granite": 20, "olmo2": 23,
-            "smollm3": 20, "vit": 23, "mixtral": 23, "qwen3_moe": 20}  # fmt: skip
 #: the one form of experts that torch exports
 MIXTURES = {case: {"experts_implementation": "batched_mm"} for case in ("mixtral", "qwen3_moe")}
 
@@ -77,7 +77,11 @@ def test_stored_exports(path, tmp_path, monkeypatch):
     compare(checkpoint(tmp_path, case, monkeypatch), path, options)
 
 
-@pytest.mark.parametrize("case", EXPORTED)
+def test_families_of_stored_exports():
+    assert {p.stem.removesuffix("-op20").partition("-")[0] for p in STORED.glob("*.onnx")} == set(STORED_FAMILIES)
+
+
+@pytest.mark.parametrize("case", SAME_LAYERS)
 def test_fresh_exports(case, tmp_path, monkeypatch):
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
@@ -98,6 +102,6 @@ def test_fresh_exports(case, tmp_path, monkeypatch):
     x = torch.randn(1, 3, 16, 16) if kind == "vit" else torch.randint(3, VOCAB, (1, SEQ))
     name = "pixel_values" if kind == "vit" else "input_ids"
     with torch.no_grad():
-        torch.onnx.export(Logits(), (x,), str(tmp_path / "m.onnx"), dynamo=True, opset_version=EXPORTED[case],
+        torch.onnx.export(Logits(), (x,), str(tmp_path / "m.onnx"), dynamo=True, opset_version=SAME_LAYERS[case],
                           external_data=False, verbose=False, input_names=[name], output_names=["y"])  # fmt: skip
     compare(directory, tmp_path / "m.onnx", {} if kind == "vit" else {"seq": SEQ})

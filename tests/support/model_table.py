@@ -19,10 +19,12 @@ import numpy as np
 import tx8fast
 from tests.support import family_checkpoints, recorded_families, recorded_parts
 from tests.support.encoder_reference import EncoderReference
+from tests.support.exports import exported
 from tests.support.family_reference import FamilyReference
 from tests.support.recorded_configs import CONFIGS as RECORDED
 from tx8fast.frontend.hf.config import parse_config
 from tx8fast.frontend.hf.families import FAMILIES
+from tx8fast.frontend.hf.gguf import ARCHITECTURES
 from tx8fast.frontend.hf.parts import COMPOSITES, together_in
 
 ROOT = Path(__file__).parents[2]
@@ -35,8 +37,8 @@ TOGETHER = {
     "prompt": "; all rows of a prompt see each other",
 }
 HEAD = (
-    "| `model_type` | particulars that are honoured | error | model | prefill | decode |",
-    "|---|---|--:|---|--:|--:|",
+    "| `model_type` | particulars that are honoured | also from | error | model | prefill | decode |",
+    "|---|---|---|--:|---|--:|--:|",
 )
 
 
@@ -125,6 +127,7 @@ def cycles(rows: dict[str, Any]) -> dict[str, dict[str, Any]]:
 def family_table() -> list[str]:
     """Return the lines of the table, by model_type within the order of the declarations."""
     known = json.loads(GOLDEN.read_text())
+    packed, written = {*ARCHITECTURES.values(), "mixtral"}, exported()
     rows = []
     for name, family in FAMILIES.items():
         error, model = known[name]["error"], known[name].get("model", "")
@@ -134,10 +137,11 @@ def family_table() -> list[str]:
             f"{took[k] / 1e6:,.1f}" if k in took else ""
             for k in ("prefill" if "prefill" in took else "encode", "decode")
         )
-        rows.append(f"| `{name}` | {family.honours} | {error:.0e} | {model} | {first} | {step} |")
+        also = ", ".join(["GGUF"] * (name in packed) + ["ONNX"] * (name in written))
+        rows.append(f"| `{name}` | {family.honours} | {also} | {error:.0e} | {model} | {first} | {step} |")
     named = {kind: ", ".join(c.pieces) + TOGETHER[together_in(kind, None)] for kind, c in COMPOSITES.items()}
     parts = [
-        f"| {', '.join(f'`{k}`' for k in named if named[k] == names)} | --part {names} | | | | |"
+        f"| {', '.join(f'`{k}`' for k in named if named[k] == names)} | --part {names} | | | | | |"
         for names in dict.fromkeys(named.values())
     ]
     return [*HEAD, *rows, *parts]
