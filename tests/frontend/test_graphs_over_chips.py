@@ -79,6 +79,8 @@ def test_what_is_refused(tmp_path):
     path = write_mlp(tmp_path / "m.onnx")
     with pytest.raises(ConfigError, match="chips is 6, required a multiple of tp, 4"):
         tx8fast.compile(path, tp=4, chips=(6, 1))
+    with pytest.raises(ConfigError, match="chips is 1, required a multiple of tp, 4"):
+        tx8fast.compile(path, tp=4, chips=(1, 1))
     with pytest.raises(ConfigError, match="at most 128"):
         tx8fast.compile(path, tp=256)
     text = """

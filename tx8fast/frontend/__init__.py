@@ -102,8 +102,8 @@ def _check_options(path: Path, options: dict[str, Any], onnx: bool = False) -> N
         )
     if options.get("kernels") and not onnx:
         raise _no_kernels(path)
-    tp, chips = options.get("tp") or 1, options.get("chips") or 1
-    if chips > 1 and chips % tp:
+    tp, chips = options.get("tp") or 1, options.get("chips")
+    if chips is not None and chips % tp:
         raise ConfigError(f"import options: chips is {chips}, required a multiple of tp, {tp}")
     if options.get("tp") == 1:
         _warn_of_one()
@@ -124,7 +124,6 @@ def _to_cut(program: Any, path: Path, options: dict[str, Any]) -> Any:
                 f"opening model {path}: it was made for {program.chips[0] * program.chips[1]} devices, which share it already; drop --tp"
             )
         program.parts = tp
-        program.module.attrs["chip_x"] = max(tp, options.get("chips") or 1)
     return program
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from tx8fast.errors import ConfigError, WholeWeightsWarning
 from tx8fast.ir.builder import Builder
+from tx8fast.ir.chips import MAX_CHIPS
 from tx8fast.ir.core import COLLECTIVE, Op, Value
 from tx8fast.ir.program import IRProgram
 from tx8fast.passes.base import CompilerPass, PassResult
@@ -85,8 +86,8 @@ def weight_sizes(facts: ChipFacts) -> list[tuple[int, set[int]]]:
 
 
 def _check(program: IRProgram, parts: int, chips: int, what: str) -> None:
-    if chips % parts:
-        raise ConfigError(f"{what}: {chips} chips are no multiple of {parts}")
+    if chips % parts or chips > MAX_CHIPS:
+        raise ConfigError(f"{what}: required a multiple of {parts} chips, at most {MAX_CHIPS}, found {chips}")
     for op in program.module.walk():
         if op.has(COLLECTIVE):
             raise ConfigError(
