@@ -18,8 +18,8 @@ from hunt.formats import FORMAT_OF_OPTION, subgraphs, widen
 from hunt.oracle import SLACK, Expected, Oracle
 from hunt.reference import Arrays, NoReference, Session
 from onnx import ModelProto
-from tests.support.run_over_chips import joined
 
+from tests.support.run_over_chips import joined
 from tx8fast.api import CompiledProgram
 
 #: times what is allowed, below which a proof says whether a value is wrong

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 from tx8fast.errors import VerifyError
 from tx8fast.graph_table import Dim, Rule
 from tx8fast.ir.core import Context, Op, Value
-from tx8fast.ir.types import FLOAT_DTYPES, TensorType
+from tx8fast.ir.ops.base import CT_FLOATS
+from tx8fast.ir.types import TensorType
 
 Digits = tuple[tuple[int, int], ...]
 
@@ -142,7 +143,7 @@ def _layout(rule: Rule, dims: tuple[Dim, ...], digits: Digits) -> Layout | None:
 
 def _adds_up(op: Op) -> bool:
     """Say whether what chips find of parts of a reduction adds up to it."""
-    if op.attrs.get("act", "none") != "none" or any(r.dtype not in FLOAT_DTYPES for r in op.results):
+    if op.attrs.get("act", "none") != "none" or any(r.dtype not in CT_FLOATS for r in op.results):
         return False
     return multiplies(op) or (op.kind == "reduce" and op.attrs["op"] in ("add", "l1", "sumsq"))
 

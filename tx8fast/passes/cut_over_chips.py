@@ -58,6 +58,9 @@ class CutOverChips(CompilerPass):
             program.module.attrs["chip_x"] = chips
         cut = _Cut(program, plan, chips)
         cut.run()
+        given, main = program.main.attrs["donated"], program.main.body
+        alike = [(a, r) for a, r in zip(given[::2], given[1::2]) if main.args[a].type is plan.end.operands[r].type]
+        program.main.attrs["donated"] = tuple(n for pair in alike for n in pair)
         return PassResult(True, {"products": len(shared), "sums": cut.sums, "gathers": cut.gathers})
 
 
