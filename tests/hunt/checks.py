@@ -167,7 +167,9 @@ def batch_is_its_parts(case: Case) -> Failure | None:
 def over_chips(case: Case) -> Failure | None:
     """Chips that share the model have in f32, where no summand is rounded by much, what one has; of what is cut each has its part."""
     chips = 2 + case.seed // CHIPS % 3
-    shared = Case(case.model, case.feeds, replace(case.setting, dtype="fp32", eager=False, tp=chips), case.seed, case.slack)
+    shared = Case(
+        case.model, case.feeds, replace(case.setting, dtype="fp32", eager=False, tp=chips), case.seed, case.slack
+    )
     try:
         found = shared.outputs(shared.setting)
     except Refused:
