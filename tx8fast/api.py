@@ -23,7 +23,7 @@ from tx8fast.compiled import CompiledProgram, Progress, Searched
 from tx8fast.errors import ConfigError, InternalError, ProgramError, TooLargeError, Tx8Error, raise_all
 from tx8fast.frontend import open_model
 from tx8fast.graph_table import GraphTable
-from tx8fast.graphs import Dump, lower_graph, model_demand, param_source, quiet_collector
+from tx8fast.graphs import Dump, lower_graph, model_demand, param_source, quiet_collector, shares_of
 from tx8fast.ir.program import IRProgram
 from tx8fast.machine import Machine, load_machine
 from tx8fast.options import CompileOptions
@@ -164,10 +164,11 @@ def _advising(ir: IRProgram, options: CompileOptions) -> Iterator[None]:
         yield
     except TooLargeError as error:
         possible = []
-        if ir.shares is not None:
+        shares = shares_of(ir)
+        if shares is not None:
             for n in range((options.tp or 1) + 1, MAX_CHIPS + 1):
                 with suppress(Tx8Error):
-                    ir.shares(n)
+                    shares(n)
                     possible.append(str(n))
         if not possible:
             raise

@@ -115,6 +115,10 @@ class CausalRowsWarning(CompileWarning):
     """Rows of images would see each other in the model, and see in the program what is in front of them alone."""
 
 
+class WholeWeightsWarning(CompileWarning):
+    """Most of the weights of a model that chips share are whole on each of them."""
+
+
 class UnreadTensorWarning(CompileWarning):
     """A checkpoint has tensors in the layers that are compiled, and nothing reads them."""
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tx8fast.errors import SlowFormatWarning
+from tx8fast.errors import ConfigError, SlowFormatWarning
 from tx8fast.ir.chips import bind_chips
 from tx8fast.ir.program import IRProgram
 from tx8fast.ir.stages import check_closed
@@ -25,6 +25,8 @@ from tx8fast.options import CompileOptions
 from tx8fast.passes.pipeline import run_pipeline
 from tx8fast.schedule.demand import demand
 
+#: the part of a model's weights that may stay whole where numbers of chips are proposed
+UNSHARED = 0.1
 #: called with the name of a stage ("import", then each pass) and the graph as that stage left it
 Dump = Callable[[str, IRProgram], None]
 
@@ -51,9 +53,41 @@ def lower_graph(ir: IRProgram, options: CompileOptions, dump: Dump | None = None
     if dump is not None:
         dump("import", ir)
         after_pass = lambda p, program: dump(p.name, program)  # noqa: E731
-    passes = standard_pipeline(options.ir_dtype, groups=options.group_table, io_dtype=options.ir_io_dtype)
+    passes = standard_pipeline(
+        options.ir_dtype, groups=options.group_table, io_dtype=options.ir_io_dtype, parts=ir.parts
+    )
     run_pipeline(ir, passes, verify_between=False, dump=after_pass)
     return build_view(ir)
+
+
+def shares_of(ir: IRProgram) -> Callable[[int], tuple[int, float]] | None:
+    """Return `IRProgram.shares`, None for a graph that several devices share already. What was read as a graph is read once more, since passes have
+    changed the one that is here; of it all inputs and results count as caches."""
+    if ir.again is None:
+        return ir.shares
+    from tx8fast.passes.chip_facts import ChipFacts
+    from tx8fast.passes.cut_over_chips import cut_bytes, weight_sizes
+    from tx8fast.passes.pipeline import lifted_passes
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it was told of when the model was read first
+        whole = ir.again()
+    if whole.chips != (1, 1):
+        return None
+    run_pipeline(whole, lifted_passes(), verify_between=False)
+    own, named = cut_bytes(whole, 1)
+    weights = weight_sizes(ChipFacts(whole))
+
+    def shares(n: int) -> tuple[int, float]:
+        odd = sum(n_bytes for n_bytes, sizes in weights if all(size % n for size in sizes))
+        if odd > UNSHARED * sum(n_bytes for n_bytes, _ in weights):
+            raise ConfigError(
+                f"cutting '{ir.name}' over {n} chips: sizes of weights of {odd:,} bytes do not divide by {n}"
+            )
+        held, left = cut_bytes(whole, n)
+        return held, left / max(1, named)
+
+    return shares
 
 
 def model_demand(ir: IRProgram, view: View, machine: Machine, options: CompileOptions) -> dict[str, Any]:

@@ -35,7 +35,7 @@ class CompileOptions:
     values. group_table names a pattern table (a built-in one by number, or a file) whose matches become groups. Parameters whose images total at most `embed_limit_bytes` are stored in the program file. as_family: the family to take a model
     directory for whose `model_type` is not known. chips: the
     grid (x, y) of chips that run the program together, None = as many in a row as the model was made for. tp: chips
-    that share every layer of a transformer. part: of a model directory that holds several models, the one to compile ("text", "vision",
+    that share the layers of a model. part: of a model directory that holds several models, the one to compile ("text", "vision",
     "encoder", "decoder"). logits: of a decoder's prefill, "all" (None), those of the "last" token, or "none". input: "ids" (None) or
     "embeds", rows of the model's width in place of token ids. source: rows of an encoder's result that a decoder attends to.
     attention_mask: an input says which tokens of an encoder's text are there, and which are padding.

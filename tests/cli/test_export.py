@@ -107,7 +107,7 @@ def test_options(tx8: Caller, tmp_path: Path, checkpoint: Path) -> None:
     for more, says in ((("--seq", "8"), "seq has no effect"), (("--phase", "decode"), "phase has no effect")):
         found = tx8("check", tmp_path / "g", *more)
         assert found.code == 0 and says in found.err
-    refused(tx8, tmp_path, "check", tmp_path / "g", "--tp", "2", says=("tp cuts the layers",))
+    refused(tx8, tmp_path, "check", tmp_path / "g", "--tp", "7", says=("divides by 7",))
 
 
 @pytest.mark.parametrize("way", ["full", "interrupted"])

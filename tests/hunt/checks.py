@@ -19,12 +19,15 @@ from hunt.oracle import SLACK, Expected, Oracle
 from hunt.reference import Arrays, NoReference, Session
 from onnx import ModelProto
 
+from tests.support.run_over_chips import joined
 from tx8fast.api import CompiledProgram
 
 #: times what is allowed, below which a proof says whether a value is wrong
 NEAR_MISS = 3.0
 #: one program of so many is compiled with plans that only larger ones have
 EAGER = 25
+#: one is shared by two to four chips
+CHIPS = 7
 
 
 @dataclass
@@ -161,6 +164,22 @@ def batch_is_its_parts(case: Case) -> Failure | None:
     return None
 
 
+def over_chips(case: Case) -> Failure | None:
+    """Chips that share the model have in f32, where no summand is rounded by much, what one has; of what is cut each has its part."""
+    chips = 2 + case.seed // CHIPS % 3
+    shared = Case(
+        case.model, case.feeds, replace(case.setting, dtype="fp32", eager=False, tp=chips), case.seed, case.slack
+    )
+    try:
+        found = shared.outputs(shared.setting)
+    except Refused:
+        return None
+    except Failed as e:
+        raise Failed(replace(e.failure, text=f"at {shared.setting}: {e.failure.text}")) from e
+    whole = {name: joined(found[name], want.values.shape, chips) for name, want in shared.expected.items()}
+    return _compare(shared, whole, shared.setting)
+
+
 def proved(case: Case) -> Failure | None:
     """The proof of the program at the case's setting, as far as the proof has expressions."""
     return _proof(case, case.setting)[0]
@@ -197,7 +216,7 @@ def _proves(case: Case, setting: Setting, output: str) -> bool:
 #: (judge, one case of how many)
 CHECKS: list[tuple[Check, int]] = [
     (right_values, 1), (other_setting, 1), (without_sharing, 5), (same_bytes, 8), (batch_is_its_parts, 6),
-    (proved, 2), (eager, EAGER), (weights_in_files, 9),
+    (proved, 2), (eager, EAGER), (weights_in_files, 9), (over_chips, CHIPS),
 ]  # fmt: skip
 
 

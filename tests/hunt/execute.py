@@ -22,6 +22,7 @@ from tx8fast.errors import ConfigError, InfeasibleError, SimulationError, Tx8Err
 from tx8fast.frontend import open_model
 from tx8fast.frontend.onnx import import_model
 from tx8fast.graph_table import ChainRecord, GroupRecord
+from tx8fast.ir.program import IRProgram
 from tx8fast.machine import Machine, load_machine
 from tx8fast.options import CompileOptions
 from tx8fast.program import io
@@ -44,18 +45,20 @@ REFUSALS: dict[str, tuple[type[Exception], ...]] = {
 
 @dataclass(frozen=True)
 class Setting:
-    """How a model is compiled. dtype "": the model's own; machine_name: of `MACHINES`; eager: see `eager_plans`."""
+    """How a model is compiled. dtype "": the model's own; machine_name: of `MACHINES`; eager: see `eager_plans`; tp: chips that share it."""
 
     level: int = 2
     sharing: bool = True
     dtype: str = ""
     machine_name: str = ""
     eager: bool = False
+    tp: int = 1
 
     def __str__(self) -> str:
         words = [f"--opt {self.level}"]
         words += [] if self.sharing else ["--no-sharing"]
         words += [f"--dtype {self.dtype}"] if self.dtype else []
+        words += [f"--tp {self.tp}"] if self.tp > 1 else []
         words += [f"(machine {self.machine_name})"] if self.machine_name else []
         return " ".join([*words, *(["(eager)"] if self.eager else [])])
 
@@ -100,10 +103,16 @@ class Refused(Exception):
         self.kind = kind
 
 
+def imported(model: ModelProto, setting: Setting) -> IRProgram:
+    ir = import_model(model)
+    ir.parts = setting.tp
+    return ir
+
+
 def compiled(model: ModelProto, setting: Setting) -> CompiledProgram:
     """Compile and verify. Raises Failed, or Refused."""
     with _stage("import"):
-        ir = import_model(model)
+        ir = imported(model, setting)
     with _stage("compile"), eager_plans() if setting.eager else nullcontext():
         program = compile_ir(ir, setting.machine, setting.options)
     with _stage("verify"):
@@ -131,7 +140,7 @@ def run(program: CompiledProgram, feeds: dict[str, np.ndarray], sanitize: bool =
 def proof(model: ModelProto, program: CompiledProgram, setting: Setting) -> Report:
     """Prove one seed. Raises Failed, or Refused where the proof says that it cannot tell."""
     with _stage("prove"):
-        return prove_ir(program.program, import_model(model), setting.options, quick=True)
+        return prove_ir(program.program, imported(model, setting), setting.options, quick=True)
 
 
 def digest(program: CompiledProgram, names: bool = True) -> str:

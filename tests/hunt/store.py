@@ -48,4 +48,5 @@ def setting_of(model: ModelProto) -> Setting:
     dtype = words[words.index("--dtype") + 1] if "--dtype" in words else ""
     level = int(words[words.index("--opt") + 1]) if "--opt" in words else 2
     machine = words[words.index("(machine") + 1].rstrip(")") if "(machine" in words else ""
-    return Setting(level, "--no-sharing" not in words, dtype, machine, "(eager)" in words)
+    chips = int(words[words.index("--tp") + 1]) if "--tp" in words else 1
+    return Setting(level, "--no-sharing" not in words, dtype, machine, "(eager)" in words, chips)

@@ -25,7 +25,7 @@ from tx8fast.batch.fingerprint import Read, bytes_digest, changed_reads, digest,
 from tx8fast.batch.manifest import Job
 from tx8fast.batch.memory import forget_peak, peak_bytes
 from tx8fast.batch.plan_store import PlanStore
-from tx8fast.errors import CompileWarning, ConfigError, InfeasibleError, Tx8Error
+from tx8fast.errors import CompileWarning, ConfigError, InfeasibleError, Tx8Error, UnsupportedError
 from tx8fast.files import replacing
 from tx8fast.options import CompileOptions
 from tx8fast.program.rates import rates
@@ -171,11 +171,6 @@ def _compile(job: Job, target: Path, root: Path, plans: PlanStore | None) -> tup
         machine = load_machine(options.machine)
         try:
             ir = open_model(job.source, **options.import_options())
-        except Tx8Error:
-            if job.chips_auto and last is not None and options.tp is not None:
-                continue  # heads do not divide by this number; the next one may do
-            raise
-        try:
             with api.quiet_collector():
                 program = api.compile_ir(ir, machine, options, root, kept=plans)
         except InfeasibleError as err:
@@ -183,6 +178,10 @@ def _compile(job: Job, target: Path, root: Path, plans: PlanStore | None) -> tup
             if not job.chips_auto:
                 raise
             continue
+        except (ConfigError, UnsupportedError):
+            if job.chips_auto and last is not None and options.tp is not None:
+                continue  # its sizes do not divide by this number; the next one may do
+            raise
         program.save(target)
         reads = () if ir.weights is None else tuple(_reads(ir.weights.file_reads, root))
         row = figures(program)

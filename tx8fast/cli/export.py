@@ -44,6 +44,8 @@ def export(model: Path, folder: Path, as_json: bool, **given: Any) -> None:
     from tx8fast.ir.export import exported
 
     ir = open_model(model, **options.import_options())
+    if ir.parts > 1:
+        warn_unused(given_options(("tp",)), "a graph is cut when it is compiled")
     contents, model_files = exported(ir)
     try:
         for parent in sorted({(folder / n).parent for n in contents}):

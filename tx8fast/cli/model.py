@@ -113,7 +113,7 @@ _OPTIONS = (
         metavar="FILE.py",
         help="Element-wise functions for ONNX nodes of kinds of one's own (executed).",
     ),
-    click.option("--tp", type=int, metavar="N", help="Chips that share every layer of a language model."),
+    click.option("--tp", type=int, metavar="N", help="Chips that share the layers of a model."),
     click.option(
         "--chips", type=ChipsType(), metavar="N|XxY", help="Chips that run the program together, in a row or a grid."
     ),

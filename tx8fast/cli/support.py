@@ -1,6 +1,6 @@
 """What the compiler will do with each kind of op, and whether the model fits: known before any search.
 
-May import: graph_table, ir.program, lower, search.routine (what a routine takes), program.model, schedule.demand, schedule.memory, machine,
+May import: graph_table, graphs, ir.program, lower, search.routine (what a routine takes), program.model, schedule.demand, schedule.memory, machine,
 simulator.roofline, cli.kernel_core. Must not: search or emit code.
 """
 
@@ -12,6 +12,7 @@ from typing import Any
 from tx8fast.cli.kernel_core import Row, Share, share_of
 from tx8fast.errors import Tx8Error
 from tx8fast.graph_table import GraphTable, OpRecord, TensorSpec
+from tx8fast.graphs import shares_of
 from tx8fast.ir.program import IRProgram
 from tx8fast.lower import lower
 from tx8fast.lower.kernel_core import KernelCore
@@ -120,23 +121,28 @@ def chips_facts(ir: IRProgram, table: GraphTable, facts: dict[str, Any], tp: int
 
     DDR bytes of another number of chips are estimates: weights and caches are cut as they would be, everything else is taken as it is."""
     capacity, footprint = facts["ddr_capacity_bytes"], facts["ddr_footprint_bytes"]
-    if ir.shares is None:
-        why = "layers of a Hugging Face or GGUF decoder alone are cut by --tp"
+    shares = shares_of(ir)
+    if shares is None:
+        why = "several devices share it already, or its layers are those of an encoder"
         return {"tp": [], "tp_refused": why, "chips_needed": 1 if facts["fits_ddr"] else None}
     found, why = [], ""
-    weights, cut = ir.shares(tp or 1)
-    caches = _cache_bytes(table)
+    weights, cut = shares(tp or 1)
+    caches = _cache_bytes(table) if ir.shares is not None else _named_bytes(table)
+    least = float("inf")
     rest = footprint - facts["weight_bytes"] - caches
     for n in range(1, MAX_CHIPS + 1):
         try:
-            own, parts = ir.shares(n)
+            own, part = shares(n)
         except Tx8Error as e:
             why = why or str(e)
             continue
+        if own >= least and n != tp:
+            continue  # fewer chips hold less each
+        least = min(least, own)
         n_bytes = (
             footprint
             if n == (tp or 1)
-            else round(rest + facts["weight_bytes"] * own / max(1, weights) + caches * cut / parts)
+            else round(rest + facts["weight_bytes"] * own / max(1, weights) + caches * part / cut)
         )
         found.append({"tp": n, "ddr_bytes": n_bytes, "fits": n_bytes <= capacity})
     return {
@@ -155,6 +161,12 @@ def _cache_bytes(table: GraphTable) -> int:
             v: main.values[v] for n, v in zip(main.result_names, main.results, strict=True) if n.startswith("present.")
         }
     return sum(_page(s) for s in found.values())
+
+
+def _named_bytes(table: GraphTable) -> int:
+    """Return the bytes of inputs and results."""
+    main = table.functions["main"]
+    return sum(_page(main.values[v]) for v in {*main.args, *main.results})
 
 
 def _engine(record: OpRecord, machine: Machine) -> tuple[str, str, int, int]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,7 @@ def _no_kernels(path: Path) -> ConfigError:
     return ConfigError(f"opening model {path}: kernels serve nodes of ONNX models, this is none; drop --kernels")
 
 
-def _no_tp(path: Path, options: dict[str, Any], onnx: bool = False) -> None:
+def _check_options(path: Path, options: dict[str, Any], onnx: bool = False) -> None:
     given = [
         f"--{flag}"
         for name, flag in (
@@ -101,25 +102,43 @@ def _no_tp(path: Path, options: dict[str, Any], onnx: bool = False) -> None:
         )
     if options.get("kernels") and not onnx:
         raise _no_kernels(path)
-    if options.get("tp"):
-        raise ConfigError(
-            f"opening model {path}: tp cuts the layers of Hugging Face and GGUF models; in another format, export the program of "
-            "one device with its collectives"
-        )
+    tp, chips = options.get("tp") or 1, options.get("chips")
+    if chips is not None and chips % tp:
+        raise ConfigError(f"import options: chips is {chips}, required a multiple of tp, {tp}")
+    if options.get("tp") == 1:
+        _warn_of_one()
+
+
+def _warn_of_one() -> None:
+    text = "tp 1 has no effect: a layer that nothing shares is whole anyway"
+    warnings.warn(text, UnusedOptionWarning, stacklevel=4)
+
+
+def _to_cut(program: Any, path: Path, options: dict[str, Any]) -> Any:
+    """Tell the passes over how many chips they are to cut a graph that was read whole. Raises ConfigError if it was made for several devices."""
+    program.again = partial(open_model, path, **{k: v for k, v in options.items() if k not in ("tp", "chips")})
+    tp = options.get("tp") or 1
+    if tp > 1:
+        if program.chips != (1, 1):
+            raise ConfigError(
+                f"opening model {path}: it was made for {program.chips[0] * program.chips[1]} devices, which share it already; drop --tp"
+            )
+        program.parts = tp
+    return program
 
 
 def _open_graph(path: Path, options: dict[str, Any]):
     from tx8fast.frontend.graph import import_graph
 
-    _no_tp(path, options)
-    return import_graph(path, options)
+    _check_options(path, options)
+    return _to_cut(import_graph(path, options), path, options)
 
 
 def _open_exported(path: Path, options: dict[str, Any]):
     from tx8fast.frontend.exported import import_exported
 
-    _no_tp(path, options)
-    return import_exported(path, options)
+    _check_options(path, options)
+    return _to_cut(import_exported(path, options), path, options)
 
 
 def _open_onnx(path: Path, options: dict[str, Any]):
@@ -128,9 +147,10 @@ def _open_onnx(path: Path, options: dict[str, Any]):
     from tx8fast.frontend.common import ImportOptions
     from tx8fast.frontend.onnx import import_onnx
 
-    _no_tp(path, options, onnx=True)
+    _check_options(path, options, onnx=True)
     known = {f.name for f in fields(ImportOptions)}
-    return import_onnx(path, ImportOptions(**{k: v for k, v in options.items() if k in known}))
+    program = import_onnx(path, ImportOptions(**{k: v for k, v in options.items() if k in known}))
+    return _to_cut(program, path, options)
 
 
 #: how MLIR bytecode begins; a portable artifact then names StableHLO, a `jax.export` file holds one after its header
@@ -154,9 +174,10 @@ def _open_stablehlo(path: Path, options: dict[str, Any]):
     from tx8fast.frontend.common import ImportOptions
     from tx8fast.frontend.stablehlo import import_stablehlo
 
-    _no_tp(path, options)
-    known = {f.name for f in fields(ImportOptions)}
-    return import_stablehlo(path, ImportOptions(**{k: v for k, v in options.items() if k in known}))
+    _check_options(path, options)
+    known = {f.name for f in fields(ImportOptions)} - ({"chips"} if (options.get("tp") or 1) > 1 else set())
+    program = import_stablehlo(path, ImportOptions(**{k: v for k, v in options.items() if k in known}))
+    return _to_cut(program, path, options)
 
 
 def _open_hf(path: Path, options: dict[str, Any]):
@@ -173,9 +194,7 @@ def _open_hf(path: Path, options: dict[str, Any]):
     if options.get("kernels"):
         raise _no_kernels(path)
     if options.get("tp") == 1:
-        warnings.warn(
-            "tp 1 has no effect: a layer that nothing shares is whole anyway", UnusedOptionWarning, stacklevel=2
-        )
+        _warn_of_one()
     if options.get("phase") == "decode" and options.get("seq") == 1:
         warnings.warn("seq has no effect, a decode step takes one token", UnusedOptionWarning, stacklevel=2)
     return import_hf(path, HfOptions(**{k: v for k, v in options.items() if k in known and v not in (None, "")}))

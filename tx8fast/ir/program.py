@@ -25,10 +25,22 @@ class IRProgram:
 
     `phase`: "prefill" or "decode" where a model has both and one was built. `config_dtype`: the float format that a
     configuration chose for a graph that would be the same in another one; "" where the graph itself says it. `shares`: of a model that can be cut
-    over n chips, gives (bytes of the weights that one of them holds, parts that its caches are cut into); raises Tx8Error if it
-    cannot be cut into so many. `family`: the family of models that a builder recognised, "" for graphs that were read."""
+    over n chips, gives (bytes of the weights that one of them holds, its share of the caches); raises Tx8Error if it
+    cannot be cut into so many. `parts`: chips over which the passes are to cut the graph, which is whole; `again` reads such a model once more. `family`: the family of models that a builder recognised, "" for graphs that were read."""
 
-    __slots__ = ("ctx", "module", "weights", "name", "phase", "config_dtype", "family", "shares", "_whole")
+    __slots__ = (
+        "ctx",
+        "module",
+        "weights",
+        "name",
+        "phase",
+        "config_dtype",
+        "family",
+        "shares",
+        "parts",
+        "again",
+        "_whole",
+    )
 
     def __init__(self, ctx: Context, module: Op, weights: Any = None, name: str = "") -> None:
         self._whole: IRProgram | None = None
@@ -38,7 +50,9 @@ class IRProgram:
         self.name = name
         self.phase = ""
         self.config_dtype = ""
-        self.shares: Callable[[int], tuple[int, int]] | None = None
+        self.shares: Callable[[int], tuple[int, float]] | None = None
+        self.parts = 1
+        self.again: Callable[[], IRProgram] | None = None
         self.family = ""
 
     @classmethod

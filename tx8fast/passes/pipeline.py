@@ -16,6 +16,7 @@ from tx8fast.passes.canonicalize import Canonicalize
 from tx8fast.passes.compute_dtype import ComputeDtype
 from tx8fast.passes.const_norm import ConstNorm
 from tx8fast.passes.cse import Cse
+from tx8fast.passes.cut_over_chips import CutOverChips
 from tx8fast.passes.dce import Dce
 from tx8fast.passes.f16_range import F16Range
 from tx8fast.passes.fold_constants import FoldConstants
@@ -101,6 +102,7 @@ PASSES: tuple[type[CompilerPass], ...] = (
     ValuesOnly,
     FunctionalToInplace,
     F16Range,
+    CutOverChips,
 )
 
 
@@ -134,13 +136,11 @@ def lifting_passes() -> list[CompilerPass]:
     ]
 
 
-def graph_passes(dtype: str = "bf16", outline: bool = True, io_dtype: str = "keep") -> list[CompilerPass]:
-    """The passes up to one body per kind of layer, in the compute format `dtype` (bf16, f16, f32 or keep), inputs, outputs
-    and caches in `io_dtype`.
+def lifted_passes() -> list[CompilerPass]:
+    """The passes up to a graph of the kinds that have a lowering, in the formats of its weights.
 
     Folding comes before the format is chosen: it reads weights in the format of the table.
     """
-    repeat: list[CompilerPass] = [SinkConstants(), Outline(), Cse()] if outline else []
     return [
         *value_passes(),
         Canonicalize(),
@@ -151,6 +151,19 @@ def graph_passes(dtype: str = "bf16", outline: bool = True, io_dtype: str = "kee
         Canonicalize(),
         FoldConstants(),
         Dce(),
+    ]
+
+
+def graph_passes(
+    dtype: str = "bf16", outline: bool = True, io_dtype: str = "keep", parts: int = 1
+) -> list[CompilerPass]:
+    """The passes up to one body per kind of layer, in the compute format `dtype` (bf16, f16, f32 or keep), inputs, outputs
+    and caches in `io_dtype`. parts: chips over which the graph is to be cut."""
+    repeat: list[CompilerPass] = [SinkConstants(), Outline(), Cse()] if outline else []
+    cut: list[CompilerPass] = [CutOverChips(parts), Dce()] if parts > 1 else []
+    return [
+        *lifted_passes(),
+        *cut,
         InterfaceDtype(io_dtype),
         ComputeDtype(dtype),
         F16Range(),
@@ -191,9 +204,10 @@ def standard_pipeline(
     barriers: bool = True,
     groups: str = "",
     io_dtype: str = "keep",
+    parts: int = 1,
 ) -> list[CompilerPass]:
     """What a compile runs on an imported graph before it leaves for arrays."""
-    return [*graph_passes(dtype, outline, io_dtype), *backend_passes(layout_method, barriers, groups)]
+    return [*graph_passes(dtype, outline, io_dtype, parts), *backend_passes(layout_method, barriers, groups)]
 
 
 @dataclass(frozen=True)

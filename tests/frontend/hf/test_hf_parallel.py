@@ -172,11 +172,6 @@ def test_what_is_refused(tmp_path):
     make_family(other, "olmo2")
     with pytest.raises(UnsupportedError, match="olmo2 normalises all heads together"):
         tx8fast.compile(other, seq=8, tp=2)
-    (tmp_path / "m.mlir").write_text(
-        "module { func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> { return %x : tensor<2xf32> } }"
-    )
-    with pytest.raises(ConfigError, match="tp cuts the layers of Hugging Face and GGUF models"):
-        tx8fast.compile(tmp_path / "m.mlir", tp=2)
 
 
 @pytest.mark.parametrize("case", STATEFUL if ALL else ("jamba", "rwkv"))

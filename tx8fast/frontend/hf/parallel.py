@@ -108,8 +108,8 @@ def _check(c: ModelConfig, n: int, what: str) -> None:
     raise_all(ConfigError, f"{what} over {n} chips", problems)
 
 
-def share(c: ModelConfig, weights: ModelWeights, n: int) -> tuple[int, int]:
-    """Return the bytes, as stored, of the weights that one of `n` chips holds, and into how many parts caches are cut.
+def share(c: ModelConfig, weights: ModelWeights, n: int) -> tuple[int, float]:
+    """Return the bytes, as stored, of the weights that one of `n` chips holds, and its share of the caches.
 
     c, weights: of the whole model. Raises as `split`."""
     if n > 1:
@@ -120,7 +120,7 @@ def share(c: ModelConfig, weights: ModelWeights, n: int) -> tuple[int, int]:
         what = _what(c, n, name)
         parts = 1 if what is None else _held(c, n, what)
         held[bound.key] = max(held.get(bound.key, 0.0), math.prod(w.shape) * ITEM_BYTES.get(w.dtype, 1) / parts)
-    return round(sum(held.values())), 1 if c.latent is not None else _held(c, n, KEY_HEADS)
+    return round(sum(held.values())), 1 if c.latent is not None else 1 / _held(c, n, KEY_HEADS)
 
 
 def _what(c: ModelConfig, n: int, name: str) -> str | None:

@@ -65,6 +65,9 @@ class OpDef:
     routine: str | None = None
     align_cx: bool = True
     masks: Callable[[Rule], tuple[int, int]] | None = None
+    places: Callable[[Op], Iterable[int]] | None = (
+        None  # dimensions along which it matters where an element is: a part needs to know which
+    )
     effects: Callable[[Op], list[tuple[str, Any]] | None] | None = None
     interfaces: dict[str, dict[str, Callable]] = field(default_factory=dict)
     since: tuple[int, int] = (1, 0)

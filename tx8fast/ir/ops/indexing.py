@@ -160,6 +160,12 @@ def _dequantize(op: Op):
 
 
 _DDR: dict[str, Any] = {"engine": "kcore", "align": "nalign", "need_load": 0, "need_store": 0}
+
+
+def _along(op: Op):
+    return (op.attrs["axis"] % len(op.operands[0].shape),)
+
+
 _AXIS0 = (int, 0)
 _KV_INS, _KV_ATTRS = ("cache", "new", "position"), {"axis": (int, -2)}
 
@@ -170,11 +176,12 @@ OPS: tuple[OpDef, ...] = (
           rule_of=factors_index.gather_elements, **_DDR),
     OpDef("gather_nd", ("x", "indices"), attrs={"batch_dims": _AXIS0}, infer=_gather_nd, rule_of=factors_index.gather_nd, **_DDR),
     OpDef("scatter", ("operand", "indices", "updates"), attrs={"axis": _AXIS0, "combine": (str, "set")}, infer=_scatter,
-          rule_of=factors_index.scatter, inplace=0, **_DDR),
+          rule_of=factors_index.scatter, places=_along, inplace=0, **_DDR),
     OpDef("scatter_nd", ("operand", "indices", "updates"), attrs={"combine": (str, "set")}, infer=_scatter_nd,
-          rule_of=factors_index.scatter_nd, inplace=0, **_DDR),
-    OpDef("kv_update", _KV_INS, attrs=_KV_ATTRS, infer=_kv_update, rule_of=factors_index.kv_update, inplace=0, **_DDR),
-    OpDef("kv_update_", _KV_INS, attrs=_KV_ATTRS, infer=_kv_update, rule_of=factors_index.kv_update, inplace=0,
+          rule_of=factors_index.scatter_nd, places=lambda op: range(op.operands[1].shape[-1]), inplace=0, **_DDR),
+    OpDef("kv_update", _KV_INS, attrs=_KV_ATTRS, infer=_kv_update, rule_of=factors_index.kv_update, places=_along, inplace=0,
+          **_DDR),
+    OpDef("kv_update_", _KV_INS, attrs=_KV_ATTRS, infer=_kv_update, rule_of=factors_index.kv_update, places=_along, inplace=0,
           traits=INPLACE | REAL, routine="kv_update", **_DDR),
     OpDef("quantize", ("x", "scale", "zero?"), attrs={"axis": (int, 1), "dtype": (str, REQUIRED)}, infer=_quantize,
           rule_of=factors_index.quantise, **_DDR),

@@ -136,5 +136,5 @@ OPS: tuple[OpDef, ...] = (
     OpDef("pad", ("x",), infer=_pad, rule_of=factors.pad, engine=_pad_engine, align="nalign",
           attrs={"lo": (tuple, REQUIRED), "hi": (tuple, REQUIRED), "value": (float, 0.0), "mode": (str, "constant")}),
     OpDef("trilu", ("x",), infer=_trilu, rule_of=factors.trilu, engine="kcore", align="nalign",
-          attrs={"k": (int, 0), "upper": (bool, True)}),
+          places=lambda op: range(len(op.operands[0].shape))[-2:], attrs={"k": (int, 0), "upper": (bool, True)}),
 )  # fmt: skip

@@ -81,6 +81,7 @@ OPS: tuple[OpDef, ...] = (
     OpDef("rmsnorm", ("x", "gamma?"), infer=_norm, rule_of=factors.normalise, engine=_row_engine, align="align",
           reads_dense=True, attrs={"axes": (tuple, (-1,)), "eps": (float, 1e-5), "heads": (int, 1)}),
     OpDef("softmax", ("x", "mask?"), infer=_softmax, rule_of=factors.softmax, engine=_row_engine, align="align",
+          places=lambda op: (len(op.operands[0].shape) - 2,) if op.attrs["visible"] else (),
           attrs={"axis": (int, -1), "scale": (float, 1.0), "log": (bool, False), "visible": (tuple, ())}),
     OpDef("batchnorm_inference", ("input", "scale", "offset", "mean", "variance"), ("output",), infer=_batchnorm,
           rule_of=factors.batchnorm, align="align", need_preset=True, masks=_batchnorm_masks,
