@@ -25,7 +25,7 @@ from tx8fast.ir.program import IRProgram
 from tx8fast.options import CompileOptions
 from tx8fast.passes.padding import analyse_padding
 from tx8fast.passes.pipeline import graph_passes, run_pipeline
-from tx8fast.passes.same_lengths import check_same_model
+from tx8fast.passes.same_lengths import Varying, check_same_model
 from tx8fast.program import bundle
 from tx8fast.records import dataclass
 
@@ -203,11 +203,12 @@ def _bounds(model: str | os.PathLike[str], name: str, bounds: tuple[int, ...], o
         length = min(longer[0], PROBE)
         probe = _graph(model, at_length(options, name, length), options)
         inputs: Axes = {}
+        varying = Varying()
         for bound in longer if length < longer[0] else longer[1:] or [longer[0] + 1]:
             other = _graph(model, at_length(options, name, bound), options)
             inputs = _axes(probe, other, length, bound, doing)
-            check_same_model(probe, other, doing)
-        padding = analyse_padding(probe, inputs)
+            varying.add(check_same_model(probe, other, doing))
+        padding = analyse_padding(probe, inputs, varying)
     return Bounds(name, bounds, inputs, padding.outputs, padding.positions)
 
 

@@ -13,7 +13,7 @@ softmax to have an element that is not hidden: of a row that sees nothing no len
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from tx8fast.ir.ops.base import reference, where
 from tx8fast.ir.program import IRProgram
 from tx8fast.ir.types import TensorType
 from tx8fast.passes.effects import is_parameter
+from tx8fast.passes.same_lengths import Varying
 from tx8fast.records import dataclass
 
 #: scores this far below the others get a probability of exactly zero
@@ -37,6 +38,7 @@ LATE = "late"
 #: stands for an element below n, as the position of a new token in a cache of n
 BELOW = "below"
 Key = tuple[int, int | None]
+_LOOKUPS = ("embedding", "gather", "gather_nd")
 _ORDER = {
     ("le", 0): 0.0,
     ("lt", 0): 0.0,
@@ -65,13 +67,14 @@ class Padding:
     positions: tuple[str, ...]
 
 
-def analyse_padding(program: IRProgram, axes: dict[str, tuple[int, ...]]) -> Padding:
-    """Follow zeros appended to the inputs at `axes`. The program must have no calls and no groups.
+def analyse_padding(program: IRProgram, axes: dict[str, tuple[int, ...]], varying: Varying | None = None) -> Padding:
+    """Follow zeros appended to the inputs at `axes`. The program must have no calls and no groups. varying: what else follows the length;
+    of that more elements are there than mean anything, too.
 
     Raises ConfigError naming every result that they can reach, and the op through which.
     """
     main = program.main
-    walk = _Walk(program)
+    walk = _Walk(program, varying or Varying())
     names = main.attrs["arg_names"]
     for name, v in zip(names, main.body.args, strict=True):
         at = axes.get(name, ())
@@ -92,11 +95,12 @@ def analyse_padding(program: IRProgram, axes: dict[str, tuple[int, ...]]) -> Pad
 
 
 class _Walk:
-    def __init__(self, program: IRProgram) -> None:
-        self.program = program
+    def __init__(self, program: IRProgram, varying: Varying) -> None:
+        self.program, self.varying = program, varying
         self.states: dict[Value, _State] = {}
         self.promised: set[Value] = set()
-        self.arrays: dict[Value, np.ndarray | None] = {}
+        self.constants: set[Value] = set()  # and what is converted from them
+        self.arrays: dict[Value, np.ndarray | None] = dict(varying.tables)
 
     def op(self, op: Op) -> None:
         ins = [self.states[v] for v in op.operands]
@@ -110,7 +114,13 @@ class _Walk:
                 made = self._transfer(op, ins)
             except _Mixed as e:
                 made = [_State(why=f"{where(op)} {e}")] * len(op.results)
-        self.states.update(zip(op.results, made, strict=True))
+        if not op.operands or (op.kind == "convert" and op.operands[0] in self.constants):
+            self.constants.update(op.results)
+        for v, state in zip(op.results, made, strict=True):
+            grown = self.varying.axes.get(
+                v, frozenset()
+            )  # what is cut or repeated to the length has no zeros behind it
+            self.states[v] = replace(state, padded=state.padded | grown) if grown - state.padded else state
 
     def _transfer(self, op: Op, ins: list[_State]) -> list[_State]:
         if op.kind == "kv_update":
@@ -122,6 +132,8 @@ class _Walk:
             raise _Mixed("writes to places that may be counted from the end of a padded dimension")
         if op.kind == "slice":
             ins = [_first_only(op, ins[0])]
+        if op.kind in _LOOKUPS and op.operands[0] in self.constants:
+            ins = [_State(), *ins[1:]]  # the rows of a table are the same in a longer one, which begins with it
         if op.kind == "softmax":
             return [self._softmax(op, ins, rule)]
         padded = self._padded_factors(op, ins, rule)
@@ -141,6 +153,8 @@ class _Walk:
         if op.has(ELEMENTWISE) or op.kind in ("broadcast", "transpose", "reshape"):
             out[0].tail = self._tails(op, ins, rule)
             out[0].below = op.kind in ("convert", "reshape", "broadcast") and ins[0].below
+        elif op.kind in ("gemm", "contract", "reduce") and len(out) == 1:
+            out[0].tail = self._zeros(op, ins, rule)
         return out
 
     def _padded_factors(self, op: Op, ins: list[_State], rule: Rule) -> set[int]:
@@ -161,13 +175,18 @@ class _Walk:
         if rule.combine == "add" and op.kind in ("gemm", "contract", "reduce"):
             if op.kind == "reduce" and op.attrs["op"] != "add":
                 raise _Mixed("reduces over a padded dimension")
-            for v, state, dims in zip(op.operands, ins, rule.ins):
+            found: list[int | None] = []
+            for state, dims in zip(ins, rule.ins):
                 for a, d in enumerate(dims or ()):
                     if d.identity != f:
                         continue
                     for (axis, row), value in state.tail.items():
+                        if axis == a and _endless(value):
+                            raise _Mixed("sums over a padded dimension whose tail is not finite")
                         if axis == a and value == 0.0:
-                            return None if row is None else dims[row].identity  # type: ignore[index]
+                            found.append(None if row is None else dims[row].identity)  # type: ignore[index]
+            if found:
+                return found[0]
         raise _Mixed("sums over a padded dimension whose tail is not known to be zero")
 
     def _softmax(self, op: Op, ins: list[_State], rule: Rule) -> _State:
@@ -176,6 +195,11 @@ class _Walk:
         others = frozenset(a for s, v in zip(ins, op.operands) for a in (p + rank - len(v.shape) for p in s.padded))
         if axis not in others:
             return _State(others)
+        for v, state in zip(op.operands, ins):
+            if any(
+                a + rank - len(v.shape) == axis and _endless(t) and t != -np.inf for (a, _), t in state.tail.items()
+            ):
+                raise _Mixed("spreads over a padded dimension whose tail is not finite")
         for v, state, factor in zip(op.operands, ins, (op.attrs["scale"], 1.0)):
             shift = rank - len(v.shape)
             for (a, row), value in state.tail.items():
@@ -227,6 +251,24 @@ class _Walk:
                 result[key] = value
         return result
 
+    def _zeros(self, op: Op, ins: list[_State], rule: Rule) -> dict[Key, Any]:
+        """Rows of zeros have sums of zeros, if nothing is added to them; where a factor is not finite, neither is the sum."""
+        plain = len(op.operands) == 2 and op.attrs.get("act", "none") in ("none", "relu")
+        whole = plain if op.kind != "reduce" else not op.attrs["op"].startswith("log")
+        found: dict[Key, Any] = {}
+        for axis, d in enumerate(rule.outs[0]):
+            tails = [
+                value
+                for state, dims in zip(ins, rule.ins)
+                for (a, row), value in state.tail.items()
+                if row is None and dims is not None and d.identity is not None and dims[a].identity == d.identity
+            ]
+            if any(map(_endless, tails)) or (0.0 in tails and op.attrs.get("op") == "logsum"):
+                found[axis, None] = np.nan
+            elif 0.0 in tails and whole:
+                found[axis, None] = 0.0
+        return found
+
     def _at(self, v: Value, state: _State, found: dict[Key, Any], key: Key) -> Any:
         """The operand's element in the tail: known on all rows, on those below n, or one value for all places."""
         for k in (key, (key[0], None)):
@@ -250,6 +292,10 @@ class _Walk:
             return _ORDER[kind, 0 if values[0] == LATE else 1]
         if kind == "select" and type(values[0]) is float:
             return values[1] if values[0] else values[2]
+        if any(map(_endless, values)) and not all(type(v) is float for v in values):
+            return np.nan  # with what is not known it may be anything
+        if kind == "mul" and any(map(_endless, values)) and 0.0 in values:
+            return np.nan
         if (kind == "and" and 0.0 in values) or (kind == "mul" and 0.0 in values):
             return 0.0
         if kind == "or" and any(type(v) is float and v for v in values):
@@ -266,7 +312,7 @@ class _Walk:
     def _constant_tail(self, v: Value) -> dict[Key, Any]:
         """Facts that hold of a constant's elements from n on, for every n from 1."""
         array = self._array(v)
-        if array is None:
+        if array is None or not array.size:
             return {}
         a = array.astype(np.float64)
         found: dict[Key, Any] = {}
@@ -312,6 +358,11 @@ class _Walk:
 
 class _Mixed(Exception):
     """An op through which the padding reaches what must stay."""
+
+
+def _endless(value: Any) -> bool:
+    """True for what is known of a tail that may be an infinity or no number."""
+    return type(value) is float and not np.isfinite(value)
 
 
 def _first_only(op: Op, state: _State) -> _State:

@@ -5,27 +5,50 @@ May import: ir, weights by interface, errors. Must not: read weights of a checkp
 
 from __future__ import annotations
 
+from dataclasses import field
 from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 
 from tx8fast.errors import ConfigError
-from tx8fast.ir.core import Op
+from tx8fast.ir.core import Op, Value
 from tx8fast.ir.ops.base import where
 from tx8fast.ir.program import IRProgram
+from tx8fast.ir.types import TensorType
+from tx8fast.records import dataclass
 from tx8fast.weights.derived import evaluate
 from tx8fast.weights.dtypes import np_dtype
 
 _CONSTANT = ("constant", "get_param")
+#: attributes that are sizes of results, or follow from them
+_SIZES = ("shape", "size", "sizes", "useful_macs")
+#: constants above this are not looked at whole
+MAX_TABLE_BYTES = 1 << 26
 
 
-def check_same_model(short: IRProgram, long: IRProgram, doing: str) -> None:
+@dataclass
+class Varying:
+    """What follows the length, by value of the shorter graph: axes of results, and the elements of a constant that the longest graph has
+    (None: too many to be looked at)."""
+
+    axes: dict[Value, frozenset[int]] = field(default_factory=dict)
+    tables: dict[Value, np.ndarray | None] = field(default_factory=dict)
+
+    def add(self, other: Varying) -> None:
+        """Take in what a longer graph adds."""
+        for v, axes in other.axes.items():
+            self.axes[v] = self.axes.get(v, frozenset()) | axes
+        self.tables |= other.tables
+
+
+def check_same_model(short: IRProgram, long: IRProgram, doing: str) -> Varying:
     """Compare the functions `main` of one model at two lengths, op by op.
 
     Sizes may differ; kinds, wiring, other attributes and weights may not, and of a constant that grows the shorter one
-    must be the beginning. Raises ConfigError naming the first op that differs.
+    must be the beginning. Return what follows the length. Raises ConfigError naming the first op that differs.
     """
+    varying = Varying()
     numbers: tuple[dict[Any, int], dict[Any, int]] = ({}, {})
     for found, program in zip(numbers, (short, long)):
         for v in program.main.body.args:
@@ -39,6 +62,30 @@ def check_same_model(short: IRProgram, long: IRProgram, doing: str) -> None:
         for found, op in zip(numbers, (a, b)):
             for r in op.results:
                 found[r] = len(found)
+        for x, y in zip(a.results, b.results, strict=True):
+            axes = frozenset(i for i, (n, m) in enumerate(zip(_dims(x), _dims(y), strict=True)) if n != m)
+            if axes:
+                varying.axes[x] = axes
+            if axes and a.kind in _CONSTANT:
+                _look(varying, long, x, b)
+    return varying
+
+
+def _dims(v: Value) -> tuple[int, ...]:
+    return v.shape if isinstance(v.type, TensorType) else ()
+
+
+def _look(varying: Varying, long: IRProgram, v: Value, op: Op) -> None:
+    """Note the elements of a constant that a file or the model holds; a formula is the same at all lengths."""
+    if op.kind == "constant":
+        varying.tables[v] = op.attrs["value"].array
+        return
+    place = long.weights.describe(op.attrs["key"])
+    if place["kind"] == "derived" and not place["inputs"]:
+        return
+    kind = op.result.type
+    few = place["kind"] == "array" and isinstance(kind, TensorType) and kind.size_bytes <= MAX_TABLE_BYTES
+    varying.tables[v] = long.weights.view(op.attrs["key"]) if few else None
 
 
 def _difference(short: IRProgram, long: IRProgram, a: Op | None, b: Op | None, numbers: Any) -> str:
@@ -50,7 +97,7 @@ def _difference(short: IRProgram, long: IRProgram, a: Op | None, b: Op | None, n
         return f"{where(a)} became {where(b)}"
     for name, x in a.attrs.items():
         y = b.attrs.get(name)
-        if type(x) in (float, str, bool) and x != y:
+        if name not in _SIZES and type(x) in (float, str, bool, int, tuple) and x != y:
             return f"{where(a)} has {name} = {x!r} and {y!r}"
     return ""
 
