@@ -65,7 +65,9 @@ def _heads_apart(weights: Weights) -> Pattern:
             return False
         x, w = product.operands[:2]
         lead, inner = x.shape[:-1], op.result.shape[len(x.shape) - 1 :]
-        if product.attrs["trans_a"] or len(w.shape) != 2 or op.result.shape[: len(lead)] != lead or len(inner) < 2:
+        if product.attrs["trans_a"] or len(w.shape) != 2 or op.result.shape[: len(lead)] != lead:
+            return False
+        if len(inner) < 2 or 1 in inner:  # columns of one head are ranges of columns, which later passes know
             return False
         turn = sole_user(op.result)
         turn = turn if turn is not None and turn.kind == "transpose" else None
