@@ -7,6 +7,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tx8fast
+from tests.support.family_checkpoints import VOCAB, make_family
 from tx8fast.errors import ConfigError
 
 C, FULL, BOUNDS = 8, 40, (6, 20)
@@ -93,3 +94,15 @@ def test_what_can_be_served_is(tmp_path):
     """A part, row by row, and what is not repeated by the length."""
     write(tmp_path / "m.onnx", MODELS["a part"])
     tx8fast.compile_lengths(tmp_path / "m.onnx", "N", BOUNDS)
+
+
+@pytest.mark.parametrize("case", ["mixtral", "deepseek_v3"])
+def test_routed_experts_are_served(tmp_path, case):
+    """Shares of experts are written row by row into zeros of the length."""
+    make_family(tmp_path, case)
+    options = tx8fast.CompileOptions(phase="prefill", dtype="fp32")
+    programs = tx8fast.compile_lengths(tmp_path, "seq", (5, 9), options)
+    ids = RNG.integers(1, VOCAB, (1, 7))
+    wanted = tx8fast.compile(tmp_path, phase="prefill", seq=7, dtype="fp32").run({"input_ids": ids})["logits"]
+    found = programs.run({"input_ids": ids})["logits"]
+    assert found.shape == wanted.shape and np.abs(found - wanted).max() < 1e-5 * np.abs(wanted).max()

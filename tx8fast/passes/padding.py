@@ -128,7 +128,7 @@ class _Walk:
         rule: Rule | None = op.info.decl.rule(op)
         if rule is None:
             raise _Mixed("has no rule that says what it mixes")
-        if op.kind.startswith("scatter") and ins[0].padded:
+        if op.kind.startswith("scatter") and _written(op) & ins[0].padded:
             raise _Mixed("writes to places that may be counted from the end of a padded dimension")
         if op.kind == "slice":
             ins = [_first_only(op, ins[0])]
@@ -358,6 +358,13 @@ class _Walk:
 
 class _Mixed(Exception):
     """An op through which the padding reaches what must stay."""
+
+
+def _written(op: Op) -> frozenset[int]:
+    """Return the dimensions of a scatter along which places are given."""
+    if op.kind == "scatter":
+        return frozenset({op.attrs["axis"] % len(op.result.shape)})
+    return frozenset(range(len(op.result.shape)))
 
 
 def _endless(value: Any) -> bool:
