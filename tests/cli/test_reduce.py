@@ -64,7 +64,7 @@ def test_a_part_that_is_read_again_compiles_and_says_what_it_cannot(tx8: Caller,
     assert tx8("reduce", chain, "--slow", "-o", out, "--tries", "3").code == 0
     checked = tx8("check", out, "--seq", "4")
     assert checked.code == 0 and "seq has no effect" in checked.err
-    assert "tp cuts" in refused(tx8, tmp_path, "check", out, "--tp", "2")
+    assert "none of its products has a weight" in refused(tx8, tmp_path, "check", out, "--tp", "2")
     out.write_text(out.read_text().replace("softmax", "sooftmax", 1))
     refused(tx8, tmp_path, "check", out, says=("sooftmax",))
 
