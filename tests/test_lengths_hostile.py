@@ -8,7 +8,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tx8fast
 from tests.support.family_checkpoints import VOCAB, make_family
+from tests.support.small_graph import SmallGraph
 from tx8fast.errors import ConfigError
+from tx8fast.passes.same_lengths import Varying
 
 C, FULL, BOUNDS = 8, 40, (6, 20)
 RNG = np.random.default_rng(5)
@@ -106,3 +108,15 @@ def test_routed_experts_are_served(tmp_path, case):
     wanted = tx8fast.compile(tmp_path, phase="prefill", seq=7, dtype="fp32").run({"input_ids": ids})["logits"]
     found = programs.run({"input_ids": ids})["logits"]
     assert found.shape == wanted.shape and np.abs(found - wanted).max() < 1e-5 * np.abs(wanted).max()
+
+
+def test_tables_of_all_lengths_begin_alike():
+    """... not only with the shortest."""
+    g = SmallGraph(x=((4,), "f32"))
+    v = g("neg", g.args["x"])
+    four, eight = np.arange(4, dtype=np.float32), np.arange(8, dtype=np.float32)
+    found = Varying(tables={v: four})
+    found.add(Varying(tables={v: eight}), "comparing")
+    assert found.tables[v] is eight
+    with pytest.raises(ConfigError, match=r"comparing: .*the values of .* differ"):
+        Varying(tables={v: four}).add(Varying(tables={v: eight[::-1]}), "comparing")

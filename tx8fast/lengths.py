@@ -207,7 +207,7 @@ def _bounds(model: str | os.PathLike[str], name: str, bounds: tuple[int, ...], o
         for bound in longer if length < longer[0] else longer[1:] or [longer[0] + 1]:
             other = _graph(model, at_length(options, name, bound), options)
             inputs = _axes(probe, other, length, bound, doing)
-            varying.add(check_same_model(probe, other, doing))
+            varying.add(check_same_model(probe, other, doing), doing)
         padding = analyse_padding(probe, inputs, varying)
     return Bounds(name, bounds, inputs, padding.outputs, padding.positions)
 

@@ -35,10 +35,19 @@ class Varying:
     axes: dict[Value, frozenset[int]] = field(default_factory=dict)
     tables: dict[Value, np.ndarray | None] = field(default_factory=dict)
 
-    def add(self, other: Varying) -> None:
-        """Take in what a longer graph adds."""
+    def add(self, other: Varying, doing: str) -> None:
+        """Take in what a longer graph adds. Raises ConfigError if a table of the graph before is not the beginning of its."""
         for v, axes in other.axes.items():
             self.axes[v] = self.axes.get(v, frozenset()) | axes
+        for v, long in other.tables.items():
+            short = self.tables.get(v)
+            if short is None or long is None:
+                continue
+            begins = long[tuple(slice(0, n) for n in short.shape)]
+            if begins.shape != short.shape or begins.tobytes() != short.tobytes():
+                raise ConfigError(
+                    f"{doing}: the model is another one at another length: the values of {where(v.op)} differ; compile each length by itself"  # type: ignore[arg-type]
+                )
         self.tables |= other.tables
 
 
