@@ -18,10 +18,14 @@ from tx8fast.ir.rewrite import Pattern, Rewriter, pattern
 from tx8fast.ir.types import NoneType, TensorType
 from tx8fast.passes.base import PatternPass
 from tx8fast.passes.canonicalize import splat
-from tx8fast.passes.lift_match import used_once
+from tx8fast.passes.lift_match import made_by, used_once
 from tx8fast.records import dataclass
 
 _FLOATS = ("bf16", "f16", "f32")
+
+
+#: at or below this a sum with any score is the number itself, as half the distance to the next one is 1e22 or more
+ABSORBS = -1e30
 
 
 def _static(*values: Value) -> bool:
@@ -121,10 +125,34 @@ def _one_condition_after_the_other(op: Op, rw: Rewriter) -> bool:
 
 
 def mask_fits(scores: tuple[int, ...], mask: tuple[int, ...]) -> bool:
-    """True if the softmax sequence can add the mask itself: whole rows, of whatever leading dimensions have their own."""
-    if not mask or len(mask) > len(scores) or mask[-1] != scores[-1]:
+    """True if the softmax sequence can add the mask itself: one row for all, or whole trailing dimensions."""
+    wide = (1,) * (len(scores) - len(mask)) + mask
+    if not scores or wide[-1] != scores[-1]:
         return False
-    return all(n in (1, m) for n, m in zip(mask, scores[len(scores) - len(mask) :], strict=True))
+    own = [d for d in range(len(wide) - 1) if wide[d] != 1]
+    return not own or own == list(range(own[0], len(wide) - 1))
+
+
+def items_fit(scores: tuple[int, ...], mask: Value) -> bool:
+    """True if the softmax sequence can add a mask whose rows differ by any leading dimensions, as those of padded items do: a choice between
+    nothing and what absorbs any score. Where another number hides, a row that sees nothing has shares by its scores, which a sum has."""
+    shape = mask.shape
+    if not shape or len(shape) > len(scores) or shape[-1] != scores[-1] or mask.dtype not in ("f32", "bf16"):
+        return False
+    return all(n in (1, m) for n, m in zip(shape, scores[len(scores) - len(shape) :], strict=True)) and _absorbs(mask)
+
+
+def _absorbs(mask: Value) -> bool:
+    low = -math.inf
+    bounded = made_by(mask, "max")
+    if bounded is not None:
+        low = max((s for s in map(splat, bounded.operands) if s is not None), default=low)
+        mask = next((v for v in bounded.operands if splat(v) is None), mask)
+    chosen = made_by(mask, "select")
+    if chosen is None:
+        return False
+    found = [splat(v) for v in chosen.operands[1:]]
+    return all(v is not None and (v == 0 or -math.inf < max(v, low) <= ABSORBS) for v in found)
 
 
 @pattern("softmax")
@@ -132,7 +160,8 @@ def _split_mask(op: Op, rw: Rewriter) -> bool:
     if len(op.operands) < 2 or type(op.operands[1].type) is NoneType or not _static(*op.operands):
         return False
     x, mask = op.operands
-    if engine_of(op) == "kcore" or (mask_fits(x.shape, mask.shape) and mask.dtype == x.dtype):
+    fits = mask_fits(x.shape, mask.shape) or items_fit(x.shape, mask)
+    if engine_of(op) == "kcore" or (fits and mask.dtype == x.dtype):
         return False
     if op.attrs["scale"] != 1.0:
         x = rw.insert("mul", x, _scalar(rw, op.attrs["scale"], x.dtype, op), before=op).result

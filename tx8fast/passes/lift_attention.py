@@ -18,8 +18,8 @@ from tx8fast.ir.program import IRProgram
 from tx8fast.ir.rewrite import Pattern, Rewriter, pattern, rewrite_greedily
 from tx8fast.passes.base import CompilerPass, PassResult
 from tx8fast.passes.canonicalize import splat
-from tx8fast.passes.legalize import mask_fits
-from tx8fast.passes.lift_masks import ABSORBS, HIDDEN, chosen_mask, deep_mask, equal_items, mask_of
+from tx8fast.passes.legalize import ABSORBS, items_fit, mask_fits
+from tx8fast.passes.lift_masks import HIDDEN, chosen_mask, deep_mask, equal_items, mask_of
 from tx8fast.passes.lift_match import (
     Constants,
     made_by,
@@ -66,24 +66,6 @@ def _is_score(v: Value) -> bool:
 
 
 @pattern("softmax", benefit=3)
-def _sum_of_masks(op: Op, rw: Rewriter) -> bool:
-    """softmax((x + a) + b): masks are added up first, which layers may have in common."""
-    total = made_by(op.operands[0], "add")
-    if total is None or not used_once(total.result) or mask_of(op) is not None or not _on_rows(op):
-        return False
-    for inner, b in orders(total):
-        first = made_by(inner, "add")
-        if first is None or not used_once(inner) or inner.type is not op.result.type or _is_score(b) or not static(b):
-            continue
-        for x, a in orders(first):
-            if x.type is op.result.type and _is_score(x) and static(a) and not _is_score(a) and a.dtype == b.dtype:
-                mask = rw.insert("add", a, b, before=op).result
-                rw.set_operand(op, 0, rw.insert("add", x, mask, before=op).result)
-                return True
-    return False
-
-
-@pattern("softmax", benefit=3)
 def _mask(op: Op, rw: Rewriter) -> bool:
     """softmax(x + mask)."""
     total = made_by(op.operands[0], "add")
@@ -92,7 +74,8 @@ def _mask(op: Op, rw: Rewriter) -> bool:
     if not _on_rows(op):
         return False
     for x, mask in orders(total):
-        fits = static(mask, x) and x.type is op.result.type and mask.dtype == x.dtype and mask_fits(x.shape, mask.shape)
+        known = static(mask, x) and x.type is op.result.type and mask.dtype == x.dtype
+        fits = known and (mask_fits(x.shape, mask.shape) or items_fit(x.shape, mask))
         if fits and _is_score(x) and not _is_score(mask):
             _rebuild(op, rw, x, mask, 1.0)
             return True
@@ -106,7 +89,8 @@ def _repeated_mask(op: Op, rw: Rewriter) -> bool:
     repeat = None if mask is None else made_by(mask, "broadcast")
     if repeat is None or not static(op.operands[0], *repeat.operands):
         return False
-    if not mask_fits(op.operands[0].shape, repeat.operands[0].shape):
+    scores, once = op.operands[0].shape, repeat.operands[0]
+    if not mask_fits(scores, once.shape) and not items_fit(scores, once):
         return False
     rw.set_operand(op, 1, repeat.operands[0])
     return True
@@ -359,7 +343,6 @@ class LiftAttention(CompilerPass):
         constants = Constants(program, self.limit_bytes)
         patterns = (
             _mask,
-            _sum_of_masks,
             _repeated_mask,
             chosen_mask(constants),
             deep_mask(constants),

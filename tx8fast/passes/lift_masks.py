@@ -14,14 +14,13 @@ from tx8fast.ir.core import Op, Value
 from tx8fast.ir.rewrite import Pattern, Rewriter
 from tx8fast.ir.types import NoneType
 from tx8fast.passes.canonicalize import splat
+from tx8fast.passes.legalize import ABSORBS
 from tx8fast.passes.lift_match import Constants, made_by, scalar, static
 from tx8fast.weights import MASK_VALUE
 
 #: masks at or below this hide a position: its exponential is 0 beside any visible score. Scores near 1e9 stand 64 apart in
 #: f32 and further in bf16, and none of f16 is below -65504; -1e4, which some models take, is a score that is really met
 HIDDEN = {"f32": -1e9, "bf16": -1e9, "f16": -6e4}
-#: at or below this a sum with any score is the number itself, as half the distance to the next one is 1e22 or more
-ABSORBS = -1e30
 
 
 def mask_of(op: Op) -> Value | None:

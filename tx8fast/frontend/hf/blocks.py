@@ -213,8 +213,8 @@ class Blocks:
         if self.padding is None:
             return mask
         if mask not in self.padded:
-            low = self.derived("%mask_value", "fill", {"value": self.mask_value}, ())
-            seen = self.derived("%zero", "fill", {"value": 0.0}, ()) if mask is None else mask
+            low = self.number(self.mask_value, self.dtype, "padding")
+            seen = self.number(0.0, self.dtype, "padding") if mask is None else mask
             self.padded[mask] = self.b("select", self.padding, low, seen, loc="padding")
         return self.padded[mask]
 
