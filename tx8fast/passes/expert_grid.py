@@ -18,7 +18,7 @@ from tx8fast.passes.expert_nodes import Node, Product, Stack, Window, count, ref
 from tx8fast.passes.lift_match import made_by, static
 
 
-class Grid(Match):
+class ExpertGrid(Match):
     """What is found of a mixture whose rows stand expert by expert."""
 
     def __init__(self, program: IRProgram, written: set[Any], experts: int, tokens: int) -> None:

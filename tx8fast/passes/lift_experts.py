@@ -20,7 +20,7 @@ from tx8fast.ir.program import IRProgram
 from tx8fast.ir.rewrite import Pattern, Rewriter, rewrite_greedily
 from tx8fast.passes.base import CompilerPass, PassResult
 from tx8fast.passes.effects import written_states
-from tx8fast.passes.expert_grid import Grid
+from tx8fast.passes.expert_grid import ExpertGrid
 from tx8fast.passes.expert_match import FLOATS, Match
 from tx8fast.passes.expert_nodes import NoMatchError
 from tx8fast.passes.expert_rows import Rows
@@ -59,7 +59,7 @@ def _readings(program: IRProgram, written: set[Any], op: Op) -> Iterator[tuple[M
     before = math.prod(x.shape[:axis])
     yield Match(program, written, before, x.shape[axis]), x
     if before == 1 and axis < len(x.shape) - 1 and x.shape[axis] > 1:
-        yield Grid(program, written, x.shape[axis], math.prod(x.shape[axis + 1 : -1])), x
+        yield ExpertGrid(program, written, x.shape[axis], math.prod(x.shape[axis + 1 : -1])), x
 
 
 @dataclass(frozen=True)

@@ -123,7 +123,8 @@ def test_padded(family, dynamo, opset, tmp_path):
     graph = open_model(path)
     run_pipeline(graph, graph_passes("keep"))
     left = {op.kind for op in graph.module.walk()}
-    assert not left & {"isnan", "and", "gather_nd"}
+    # the older exporter hides with infinities, which leave rows that see nothing to be looked for
+    assert not left & ({"isnan", "and", "gather_nd"} if dynamo else {"gather_nd"})
 
 
 def _sam():
