@@ -26,7 +26,7 @@ from tx8fast.graph_table import GraphTable
 from tx8fast.graphs import Dump, lower_graph, model_demand, param_source, quiet_collector, shares_of
 from tx8fast.ir.program import IRProgram
 from tx8fast.machine import Machine, load_machine
-from tx8fast.options import CompileOptions
+from tx8fast.options import BUILT, CompileOptions
 from tx8fast.program import io
 from tx8fast.program.model import Program, Tensor
 from tx8fast.program.params import pack_param, reads_files, stays_in_files
@@ -138,10 +138,7 @@ def compile_ir(
             "dims": dict(sorted(options.dims.items())),
         },
     }
-    given = (
-        (name, getattr(options, name))
-        for name in ("io_dtype", "tp", "as_family", "part", "logits", "input", "source", "attention_mask")
-    )
+    given = ((name, getattr(options, name)) for name in ("io_dtype", "tp", *BUILT))
     meta["options"] |= {name: value for name, value in given if value not in (None, False)}
     named = (("group_table", options.group_table), ("kernels", options.kernels))
     meta["options"] |= {name: Path(file).name for name, file in named if file}
@@ -255,13 +252,8 @@ def options_of(
         "sharing",
         "group_table",
         "io_dtype",
-        "as_family",
-        "part",
-        "logits",
-        "input",
-        "source",
-        "attention_mask",
         "kernels",
+        *BUILT,
     )
     given = {n: kept[n] for n in names if kept.get(n) is not None}
     given |= {n: file for n, file in (("group_table", group_table), ("kernels", kernels)) if file}

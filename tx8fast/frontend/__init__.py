@@ -84,18 +84,9 @@ def _no_kernels(path: Path) -> ConfigError:
 
 
 def _check_options(path: Path, options: dict[str, Any], onnx: bool = False) -> None:
-    given = [
-        f"--{flag}"
-        for name, flag in (
-            ("as_family", "as"),
-            ("part", "part"),
-            ("logits", "logits"),
-            ("input", "input"),
-            ("source", "source"),
-            ("attention_mask", "attention-mask"),
-        )
-        if options.get(name)
-    ]
+    from tx8fast.options import BUILT
+
+    given = [f"--{name.removesuffix('_family').replace('_', '-')}" for name in BUILT if options.get(name)]
     if given:
         raise ConfigError(
             f"opening model {path}: {', '.join(given)} are for model directories and config files; drop them"

@@ -109,9 +109,9 @@ def _certain(op: Op, rw: Rewriter) -> bool:
         x, known = op.operands[1 - i], splat(op.operands[i])
         if x.dtype != "pred" or known is None or bool(known) != (op.kind == "and") or not _static(x, op.result):
             continue
-        rw.replace(
-            op, [x if x.type is op.result.type else rw.insert("broadcast", x, before=op, shape=op.result.shape).result]
-        )
+        if x.type is not op.result.type:
+            x = rw.insert("broadcast", x, before=op, shape=op.result.shape).result
+        rw.replace(op, [x])
         return True
     return False
 
@@ -261,16 +261,14 @@ def _broadcast_into_elementwise(op: Op, rw: Rewriter) -> bool:
 @pattern()
 def _elementwise_before_broadcast(op: Op, rw: Rewriter) -> bool:
     """What is made of repeated elements is made once and repeated then."""
-    if not op.has(ELEMENTWISE) or op.info.infer is None or len(op.results) != 1 or not _static(op.result):
+    if not op.has(ELEMENTWISE) or op.info.infer is None or len(op.results) != 1:
         return False
     made = [_producer(op, i, "broadcast") for i in range(len(op.operands))]
-    if not any(made):
+    if not any(made) or not _static(op.result):
         return False
     narrow = [v if b is None else b.operands[0] for b, v in zip(made, op.operands, strict=True)]
     found = _inferred(op, dict(enumerate(narrow))) if _static(*narrow) else None
-    if found is None or math.prod(found[0][0] if type(found[0]) is tuple else found[0].shape) >= math.prod(
-        op.result.shape
-    ):
+    if found is None or math.prod(found[0].shape) >= math.prod(op.result.shape):
         return False
     attrs = {n: op.attrs[n] for n in op.info.attrs if n in op.attrs}
     rw.replace_with(op, "broadcast", rw.insert(op.kind, *narrow, before=op, **attrs).result, shape=op.result.shape)

@@ -23,7 +23,8 @@ from tx8fast.passes.chip_plan import GATHER_BYTES, ChipPlan, Choice
 from tx8fast.passes.dce import Dce
 from tx8fast.passes.effects import is_parameter
 from tx8fast.records import dataclass
-from tx8fast.weights import DerivedSource, WeightTable
+from tx8fast.weights import WeightTable
+from tx8fast.weights.parts import add_shared
 
 
 @dataclass(frozen=True)
@@ -209,15 +210,8 @@ class _Cut:
             stored = next(key for n in count(len(self.table)) if (key := f"%shared/{n}") not in self.table)
             self.table.add_array(stored, np.asarray(op.attrs["value"].array).reshape(v.shape))
         key = f"%part/{self.plan.parts}:{lies.parts}:{lies.dim}:{lies.block}/{stored}"
-        shape, d = lies.local(v.shape), lies.dim
         if key not in self.table:
-            n, blocks, size = self.plan.parts, v.shape[d] // lies.block, lies.block // lies.parts
-            wide = [*v.shape[:d], blocks, lies.block, *v.shape[d + 1 :]]
-            take = [size if i == d + 1 else s for i, s in enumerate(wide)]
-            sources = {}
-            for chip in range(self.chips):
-                start = [chip % n * lies.parts // n * size if i == d + 1 else 0 for i in range(len(wide))]
-                steps = [["reshape", wide], ["slice", start, take], ["reshape", list(shape)]]
-                sources[chip] = DerivedSource("view", {"steps": steps}, (stored,))
-            self.table.add_per_chip(key, sources, shape, v.dtype)
-        return self.b("get_param", result_types=[self.ctx.tensor(shape, v.dtype)], key=key, loc=op.loc)
+            blocks = v.shape[lies.dim] // lies.block
+            add_shared(self.table, key, stored, lies.dim, blocks, lies.parts, self.plan.parts, self.chips)
+        kind = self.ctx.tensor(lies.local(v.shape), v.dtype)
+        return self.b("get_param", result_types=[kind], key=key, loc=op.loc)

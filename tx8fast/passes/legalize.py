@@ -1,6 +1,6 @@
 """Rewrites op forms the back end has no sequence for into forms it has.
 
-May import: ir, passes.base, passes.canonicalize (constant look-up). Must not: round differently from the original,
+May import: ir, passes.base, passes.canonicalize (constant look-up), passes.lift_match. Must not: round differently from the original,
 except where a reciprocal or root is exact by definition. Every rule leaves a form no rule applies to.
 """
 
@@ -22,8 +22,6 @@ from tx8fast.passes.lift_match import made_by, used_once
 from tx8fast.records import dataclass
 
 _FLOATS = ("bf16", "f16", "f32")
-
-
 #: at or below this a sum with any score is the number itself, as half the distance to the next one is 1e22 or more
 ABSORBS = -1e30
 
@@ -157,10 +155,20 @@ def _absorbs(mask: Value) -> bool:
 
 @pattern("softmax")
 def _split_mask(op: Op, rw: Rewriter) -> bool:
+    return _mask_apart(op, rw, items=True)
+
+
+@pattern("softmax")
+def _split_items(op: Op, rw: Rewriter) -> bool:
+    return _mask_apart(op, rw, items=False)
+
+
+def _mask_apart(op: Op, rw: Rewriter, items: bool) -> bool:
+    """Add a mask before the softmax that it cannot add itself. items: those that `items_fit` are not apart."""
     if len(op.operands) < 2 or type(op.operands[1].type) is NoneType or not _static(*op.operands):
         return False
     x, mask = op.operands
-    fits = mask_fits(x.shape, mask.shape) or items_fit(x.shape, mask)
+    fits = mask_fits(x.shape, mask.shape) or (items and items_fit(x.shape, mask))
     if engine_of(op) == "kcore" or (fits and mask.dtype == x.dtype):
         return False
     if op.attrs["scale"] != 1.0:
@@ -270,3 +278,11 @@ class Legalize(PatternPass):
 
     name: ClassVar[str] = "legalize"
     rounds: ClassVar[tuple[tuple[Pattern, ...], ...]] = (PATTERNS,)
+
+
+@dataclass(frozen=True)
+class MasksApart(PatternPass):
+    """Adds masks of items before the softmax: in f16, which is chosen next, nothing absorbs every score."""
+
+    name: ClassVar[str] = "masks-apart"
+    rounds: ClassVar[tuple[tuple[Pattern, ...], ...]] = ((_split_items,),)

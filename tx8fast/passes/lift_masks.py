@@ -1,6 +1,6 @@
 """Masks of a softmax: a choice between scores and a low number, and known masks that do not hide well.
 
-May import: ir, passes.canonicalize, passes.lift_match, weights (mask value). Must not: take a number that a score may be for one
+May import: ir, passes.canonicalize, passes.legalize, passes.lift_match, weights (mask value). Must not: take a number that a score may be for one
 that hides, or change the shares of a row that sees nothing.
 """
 

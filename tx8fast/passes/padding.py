@@ -1,6 +1,6 @@
 """What elements appended at the end of some dimensions can reach: may a program for 512 tokens serve 300 of them?
 
-May import: ir, errors. Must not: change the graph, or know which model it is.
+May import: ir, errors, passes.effects, passes.same_lengths. Must not: change the graph, or know which model it is.
 
 Inputs are padded with zeros from index n on, 1 <= n. A walk over `main` keeps for every value
 - `padded`: its axes of which only the indices below n mean anything, and
@@ -38,6 +38,7 @@ LATE = "late"
 #: stands for an element below n, as the position of a new token in a cache of n
 BELOW = "below"
 Key = tuple[int, int | None]
+#: kinds that take rows of their first operand
 _LOOKUPS = ("embedding", "gather", "gather_nd")
 _ORDER = {
     ("le", 0): 0.0,
@@ -117,10 +118,9 @@ class _Walk:
         if not op.operands or (op.kind == "convert" and op.operands[0] in self.constants):
             self.constants.update(op.results)
         for v, state in zip(op.results, made, strict=True):
-            grown = self.varying.axes.get(
-                v, frozenset()
-            )  # what is cut or repeated to the length has no zeros behind it
-            self.states[v] = replace(state, padded=state.padded | grown) if grown - state.padded else state
+            # what is cut or repeated to the length has no zeros behind it
+            grown = self.varying.axes.get(v, frozenset()) - state.padded
+            self.states[v] = replace(state, padded=state.padded | grown) if grown else state
 
     def _transfer(self, op: Op, ins: list[_State]) -> list[_State]:
         if op.kind == "kv_update":
@@ -196,9 +196,8 @@ class _Walk:
         if axis not in others:
             return _State(others)
         for v, state in zip(op.operands, ins):
-            if any(
-                a + rank - len(v.shape) == axis and _endless(t) and t != -np.inf for (a, _), t in state.tail.items()
-            ):
+            tails = [value for (a, _), value in state.tail.items() if a + rank - len(v.shape) == axis]
+            if any(_endless(value) and value != -np.inf for value in tails):
                 raise _Mixed("spreads over a padded dimension whose tail is not finite")
         for v, state, factor in zip(op.operands, ins, (op.attrs["scale"], 1.0)):
             shift = rank - len(v.shape)

@@ -35,7 +35,7 @@ from tx8fast.passes.layout_calls import LayoutCalls
 from tx8fast.passes.layout_init import LayoutInit
 from tx8fast.passes.layout_opt import LayoutOpt
 from tx8fast.passes.layout_transmit import LayoutTransmit
-from tx8fast.passes.legalize import Legalize
+from tx8fast.passes.legalize import Legalize, MasksApart
 from tx8fast.passes.lift_activation import LiftActivation
 from tx8fast.passes.lift_attention import CountCausalWork, LiftAttention
 from tx8fast.passes.lift_cache import LiftCache
@@ -67,6 +67,7 @@ PASSES: tuple[type[CompilerPass], ...] = (
     SinkConstants,
     StripRuntime,
     Legalize,
+    MasksApart,
     InterfaceDtype,
     ComputeDtype,
     LayoutInit,
@@ -161,9 +162,11 @@ def graph_passes(
     and caches in `io_dtype`. parts: chips over which the graph is to be cut."""
     repeat: list[CompilerPass] = [SinkConstants(), Outline(), Cse()] if outline else []
     cut: list[CompilerPass] = [CutOverChips(parts), Dce()] if parts > 1 else []
+    apart: list[CompilerPass] = [MasksApart()] if dtype == "f16" else []
     return [
         *lifted_passes(),
         *cut,
+        *apart,
         InterfaceDtype(io_dtype),
         ComputeDtype(dtype),
         F16Range(),

@@ -58,3 +58,42 @@ def test_masks_of_any_items(tmp_path, form, alone):
         feed["mask"] = np.where(rng.random(shape) < 0.4, np.float32(-1e9), feed["mask"])
         found = program.run(feed)["y"]
         assert np.abs(found - wanted(feed)).max() < 3e-6, opt
+
+
+@pytest.mark.parametrize("dtype, limit", [("fp32", 3e-6), ("bf16", 0.06), ("fp16", 0.02)])
+@pytest.mark.parametrize("large", [1, 6])
+def test_an_item_that_sees_nothing_has_equal_shares(tmp_path, dtype, limit, large):
+    """In every format and at every level: of f16 no number absorbs all scores."""
+    b, h, s, t = SIZES
+    value = lambda n, dims, kind=TensorProto.FLOAT: helper.make_tensor_value_info(n, kind, dims)  # noqa: E731
+    node = helper.make_node
+    nodes = [
+        node("Cast", ["there"], ["seen"], to=TensorProto.BOOL), node("Unsqueeze", ["seen", "axes"], ["rows"]),
+        node("Where", ["rows", "zero", "low"], ["mask"]), node("MatMul", ["q", "k"], ["scores"]),
+        node("Add", ["scores", "mask"], ["masked"]), node("Softmax", ["masked"], ["p"], axis=-1), node("MatMul", ["p", "v"], ["y"]),
+    ]  # fmt: skip
+    stored = {"axes": np.array([1, 2]), "zero": np.array(0, np.float32), "low": np.array(np.finfo(np.float32).min)}
+    inputs = [
+        value("there", (b, t), TensorProto.INT64),
+        value("q", (b, h, s, DEPTH)),
+        value("k", (b, h, DEPTH, t)),
+        value("v", (b, h, t, DEPTH)),
+    ]
+    tensors = [onnx.numpy_helper.from_array(a, n) for n, a in stored.items()]
+    graph = helper.make_graph(nodes, "g", inputs, [value("y", (b, h, s, DEPTH))], tensors)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9), tmp_path / "m.onnx")
+    rng = np.random.default_rng(4)
+    feed = {
+        n: rng.standard_normal(d).astype(np.float32)
+        for n, d in (("q", (b, h, s, DEPTH)), ("k", (b, h, DEPTH, t)), ("v", (b, h, t, DEPTH)))
+    }
+    feed["q"] *= large
+    there = np.arange(t) < np.array([[0], [7], [t]])
+    scores = np.where(there[:, None, None], feed["q"].astype(np.float64) @ feed["k"], -1e38)
+    p = np.exp(scores - scores.max(-1, keepdims=True))
+    want = p / p.sum(-1, keepdims=True) @ feed["v"]
+    for opt in (1, 2, 3):
+        found = tx8fast.compile(tmp_path / "m.onnx", dtype=dtype, opt=opt).run(
+            feed | {"there": there.astype(np.int64)}
+        )["y"]
+        assert np.abs(found.astype(np.float64) - want).max() <= limit * np.abs(want).max(), opt

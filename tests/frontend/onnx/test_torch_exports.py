@@ -23,6 +23,22 @@ SIZES = {
 LAUNCHES = {"llama": 40, "gemma2": 60, "gpt_neox": 60, "phi3": 65, "olmo2": 55}
 
 
+def export(path, model, run, inputs, output, opset, dynamo=True):
+    """Write what `run(model, *inputs)` computes."""
+
+    class Whole(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+
+        def forward(self, *given):
+            return run(self.model, *given)
+
+    with torch.no_grad():
+        torch.onnx.export(Whole(), tuple(inputs.values()), str(path), dynamo=dynamo, opset_version=opset, external_data=False,
+                          verbose=False, input_names=[*inputs], output_names=[output])  # fmt: skip
+
+
 @pytest.mark.parametrize("opset", [18, 20, 23])
 @pytest.mark.parametrize("family", DECODERS)
 def test_prefill(family, opset, tmp_path):
@@ -31,19 +47,9 @@ def test_prefill(family, opset, tmp_path):
     config = getattr(transformers, name + "Config")(**SIZES, **extra)
     model = getattr(transformers, name + "ForCausalLM")(config).eval()
 
-    class Logits(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.model = model
-
-        def forward(self, ids):
-            return self.model(ids, use_cache=False).logits
-
     path = tmp_path / "model.onnx"
     ids = torch.randint(3, 200, (1, 16))
-    with torch.no_grad():
-        torch.onnx.export(Logits(), (ids,), str(path), dynamo=True, opset_version=opset, external_data=False,
-                          verbose=False, input_names=["ids"], output_names=["logits"])  # fmt: skip
+    export(path, model, lambda m, ids: m(ids, use_cache=False).logits, {"ids": ids}, "logits", opset)
     feed = {"ids": ids.numpy()}
     (want,) = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(None, feed)
     for dtype, limit in (("fp32", 1e-4), ("bf16", 2e-2)):
@@ -65,19 +71,9 @@ def test_experts(family, opset, tmp_path):
         if parameter.dim() > 1:
             torch.nn.init.normal_(parameter, std=0.1)
 
-    class Logits(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.model = model
-
-        def forward(self, ids):
-            return self.model(ids, use_cache=False).logits
-
     path = tmp_path / "model.onnx"
     ids = torch.randint(3, 200, (2 if family == "olmoe" else 1, 11))
-    with torch.no_grad():
-        torch.onnx.export(Logits(), (ids,), str(path), dynamo=True, opset_version=opset, external_data=False,
-                          verbose=False, input_names=["ids"], output_names=["logits"])  # fmt: skip
+    export(path, model, lambda m, ids: m(ids, use_cache=False).logits, {"ids": ids}, "logits", opset)
     feed = {"ids": ids.numpy()}
     (want,) = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(None, feed)
     for opt in (1, 2, 3) if family == "mixtral" else (2,):
@@ -102,19 +98,10 @@ def test_padded(family, dynamo, opset, tmp_path):
     config.use_cache = False
     model = getattr(transformers, name + "Model")(config).eval()
 
-    class Hidden(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.model = model
-
-        def forward(self, ids, mask):
-            return self.model(input_ids=ids, attention_mask=mask)[0]
-
     path = tmp_path / "model.onnx"
     ids, mask = torch.randint(3, 200, (3, 40)), (torch.arange(40) < torch.tensor([[17], [40], [30]])).long()
-    with torch.no_grad():
-        torch.onnx.export(Hidden(), (ids, mask), str(path), dynamo=dynamo, opset_version=opset, external_data=False,
-                          verbose=False, input_names=["ids", "mask"], output_names=["y"])  # fmt: skip
+    run = lambda m, ids, mask: m(input_ids=ids, attention_mask=mask)[0]  # noqa: E731
+    export(path, model, run, {"ids": ids, "mask": mask}, "y", opset, dynamo)
     session = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     feed = {i.name: {"ids": ids, "mask": mask}[i.name].numpy() for i in session.get_inputs()}
     (want,) = session.run(None, feed)

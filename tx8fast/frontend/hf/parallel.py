@@ -17,8 +17,8 @@ from tx8fast.errors import ConfigError, UnsupportedError, raise_all
 from tx8fast.frontend.hf.checkpoint import Bound, ModelWeights
 from tx8fast.frontend.hf.spec import ModelConfig
 from tx8fast.records import dataclass
-from tx8fast.weights import DerivedSource
 from tx8fast.weights.dtypes import ITEM_BYTES
+from tx8fast.weights.parts import add_shared
 
 #: parts of a layer whose heads chips share
 HEADED = ("attention", "disentangled", "squares", "cells")
@@ -168,22 +168,9 @@ def _cut(c: ModelConfig, weights: ModelWeights, p: Parallel, name: str, bound: B
     what = _what(c, p.parts, name)
     if what is None:
         return bound
-    w = weights.table[bound.key]
     axis = 0 if kind == "bias" else int(by_rows) ^ int(bound.flipped)
-    size = w.shape[axis]
     outer = c.experts.count if what == EXPERT_UNITS and c.experts is not None else 1
-    held = _held(c, p.parts, what)
-    part = size // outer // held
-    shape = tuple(outer * part if a == axis else s for a, s in enumerate(w.shape))
     key = f"%part/{name}"
     if key not in weights.table:
-        sources = {}
-        for chip in range(p.chips):
-            at = chip % p.parts * held // p.parts * part
-            wide = (*w.shape[:axis], outer, size // outer, *w.shape[axis + 1 :])
-            start = [at if a == axis + 1 else 0 for a in range(len(wide))]
-            take = [part if a == axis + 1 else s for a, s in enumerate(wide)]
-            steps = [["reshape", list(wide)], ["slice", start, take], ["reshape", list(shape)]]
-            sources[chip] = DerivedSource("view", {"steps": steps}, (bound.key,))
-        weights.table.add_per_chip(key, sources, shape, w.dtype)
+        add_shared(weights.table, key, bound.key, axis, outer, _held(c, p.parts, what), p.parts, p.chips)
     return replace(bound, key=key)
