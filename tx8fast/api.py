@@ -21,12 +21,12 @@ from tx8fast import files
 from tx8fast.collectives import MAX_CHIPS
 from tx8fast.compiled import CompiledProgram, Progress, Searched
 from tx8fast.errors import ConfigError, InternalError, ProgramError, TooLargeError, Tx8Error, raise_all
-from tx8fast.frontend import open_model
+from tx8fast.frontend import BUILT, open_model
 from tx8fast.graph_table import GraphTable
 from tx8fast.graphs import Dump, lower_graph, model_demand, param_source, quiet_collector, shares_of
 from tx8fast.ir.program import IRProgram
 from tx8fast.machine import Machine, load_machine
-from tx8fast.options import BUILT, CompileOptions
+from tx8fast.options import CompileOptions
 from tx8fast.program import io
 from tx8fast.program.model import Program, Tensor
 from tx8fast.program.params import pack_param, reads_files, stays_in_files

@@ -19,8 +19,6 @@ LOGITS = ("all", "last", "none")
 INPUTS = ("ids", "embeds")
 MAX_DIM = 2**31 - 1
 MAX_SIDE = 128  # of a chip grid
-#: options of model directories and config files alone
-BUILT = ("as_family", "part", "logits", "input", "source", "attention_mask")
 
 
 @dataclass(frozen=True)

@@ -50,8 +50,9 @@ FAMILIES = tuple(CONFIGS) if "TX8FAST_ALL_MODELS" in os.environ else ("gemma2", 
 HAS_JAXLIB = importlib.util.find_spec("jaxlib") is not None
 #: passes that only act on aliasable tensors, which no reader makes: tests/passes/test_pass_value_semantics.py
 BUFFERS = {"inplace-to-functional", "wrap-value", "fold-copies", "values-only"}
-#: passes that act where an option asks for it, and change types of results: tests/passes/test_interface_dtype.py, test_cut_over_chips.py
-ASKED = {"interface-dtype", "cut-over-chips"}
+#: passes that act where an option asks for it: tests/passes/test_interface_dtype.py, test_cut_over_chips.py,
+#: tests/frontend/onnx/test_masks_of_items.py
+ASKED = {"interface-dtype", "cut-over-chips", "masks-apart"}
 
 
 @dataclass

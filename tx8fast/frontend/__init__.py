@@ -79,13 +79,15 @@ def open_model(path: str | os.PathLike[str], **options: Any):
     return _open_onnx(where, options)
 
 
+#: options of model directories and config files alone
+BUILT = ("as_family", "part", "logits", "input", "source", "attention_mask")
+
+
 def _no_kernels(path: Path) -> ConfigError:
     return ConfigError(f"opening model {path}: kernels serve nodes of ONNX models, this is none; drop --kernels")
 
 
 def _check_options(path: Path, options: dict[str, Any], onnx: bool = False) -> None:
-    from tx8fast.options import BUILT
-
     given = [f"--{name.removesuffix('_family').replace('_', '-')}" for name in BUILT if options.get(name)]
     if given:
         raise ConfigError(
