@@ -160,7 +160,7 @@ class Draft:
     def node(self, op: str, inputs: Sequence[Value | None], n_outputs: int = 1, domain: str = "",
              also: Sequence[Value] = (), hides: bool = False, **attrs) -> list[Value]:  # fmt: skip
         """Add a node. Raises Unfit if the reference refuses it or its results are not finite, empty or too large; `hides`: what hides a
-        score may be as low as numbers are, and is no output, whose rounding would show."""
+        score may be as low as numbers are, infinite, or undefined where all scores are hidden, and is no output."""
         names = [v.name if v is not None else "" for v in inputs]
         while names and not names[-1]:
             names.pop()
@@ -177,7 +177,7 @@ class Draft:
                 not 0 < a.size <= self.at_most or a.ndim > 6
             ):  # first: what is repeated takes no room until it is looked at
                 raise Unfit(f"{op} gives {a.shape}")
-            if a.dtype.kind == "f" and not (np.isfinite(a).all() and (a if hides else np.abs(a)).max(initial=0) < 3e4):
+            if a.dtype.kind == "f" and not (~np.isfinite(a) | (a < 3e4) if hides else np.abs(a) < 3e4).all():
                 raise Unfit(f"{op} gives numbers that are not finite")
             if a.dtype.kind in "iu" and a.size and np.abs(a.astype(np.float64)).max() >= 2**31 - 1:
                 raise Unfit(f"{op} gives numbers beyond 32 bits")

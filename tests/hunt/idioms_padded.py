@@ -8,8 +8,8 @@ from hunt.formats import BOOL, F16
 from hunt.idioms import idiom, linear
 
 #: what hides, and how much of it is hidden by rounding alone
-LOWS = {F16: [-6.5e4, -1e4, -8.0]}
-OTHER_LOWS = [-3.4e38, -1e9, -1e4, -8.0]
+LOWS = {F16: [-np.inf, -6.5e4, -1e4, -8.0]}
+OTHER_LOWS = [-np.inf, -3.4e38, -1e9, -1e4, -8.0]
 
 
 def there_of(d: Draft, b: int, t: int) -> Value:
@@ -64,8 +64,8 @@ def padded(d: Draft) -> None:
         y = d.node("Add", [y, d.node("Mul", [hidden, low], hides=True)[0]], hides=True)[0]
     else:
         y = d.node("Add", [y, d.node("Where", [seen, zero, low], hides=True)[0]], hides=True)[0]
-    p = d.op("Softmax", y, axis=-1)
-    if d.chance(0.3):
+    p = d.node("Softmax", [y], axis=-1, hides=True)[0]
+    if d.chance(0.5) or not np.isfinite(p.array).all():
         p = d.op("Where", d.op("IsNaN", p), zero, p)
     y = d.op("MatMul", p, d.input(d.draw((b, h, t, d.pick([w, 16])))))
     if d.chance(0.5):
@@ -95,3 +95,66 @@ def known_places(d: Draft) -> None:
         )
         y = d.op("GatherND", x, d.weight(np.ascontiguousarray(grid.astype(np.int64))))
     d.op("Relu", y) if d.chance(0.5) else linear(d, y, 16)
+
+
+@idiom
+def endless(d: Draft) -> None:
+    """Infinite numbers that are moved, compared and computed with, until something ends them."""
+    x = d.input(d.draw(d.shape(d.int(2, 4))))
+    x = linear(d, x, d.pick([16, 65])) if d.chance(0.3) else x
+
+    def step(op: str, *given: Value, **attrs) -> Value:
+        return d.node(op, given, hides=True, **attrs)[0]
+
+    def number(a: float) -> Value:
+        return d.weight(np.asarray(a, np.float32), x.code)
+
+    end = d.pick([-np.inf, -np.inf, np.inf])
+    seen = d.input(d.rng.random(d.pick([x.shape, x.shape[-1:], (*x.shape[:-1], 1)])) < 0.7)
+    pair = (x, number(end)) if d.chance(0.7) else (d.floats(x, x.shape[-1:]), number(end))
+    y = step("Where", seen, *(pair if d.chance(0.5) else pair[::-1]))
+    for _ in range(d.int(0, 4)):
+        way = d.int(0, 9)
+        if way == 0:
+            y = step("Transpose", y, perm=[int(i) for i in d.rng.permutation(y.rank)])
+        elif way == 1:
+            y = step("Reshape", y, d.ints(y.shape[0], -1)) if y.rank > 2 else step("Unsqueeze", y, d.ints(d.int(0, 2)))
+        elif way == 2:
+            axis = d.int(0, y.rank - 1)
+            y = step("Concat", *((y, d.like(y)) if d.chance(0.5) else (d.like(y), y)), axis=axis)
+        elif way == 3:
+            axis = d.int(0, y.rank - 1)
+            y = step("Slice", y, d.ints(d.int(0, 1)), d.ints(y.shape[axis]), d.ints(axis))
+        elif way == 4:
+            y = step(d.pick(["Max", "Min", "Add", "Sub"]), y, d.floats(y, d.pick([y.shape[-1:], (1,), y.shape])))
+        elif way == 5:
+            y = step(d.pick(["Mul", "Div"]), y, d.floats(y, d.pick([y.shape[-1:], (1,)]), "positive"))
+        elif way == 6:
+            y = step(d.pick(["Neg", "Abs", "Ceil"]), y)
+        elif way == 7:
+            room = [d.int(0, 3) for _ in range(2 * y.rank)]
+            y = step("Pad", y, d.ints(*room), d.pick([number(end), number(0)]))
+        elif way == 8:
+            y = step(d.pick(["Relu", "LeakyRelu", "HardSigmoid"]), y)
+        else:
+            y = step("Add", y, d.like(y))
+    way = d.int(0, 7)
+    if way == 0:
+        y = d.op(d.pick(["ReduceMax", "ReduceMin"]), y, d.ints(d.int(0, y.rank - 1)), keepdims=d.int(0, 1))
+    elif way == 1:
+        y = d.op(d.pick(["Exp", "Sigmoid", "Tanh", "Erf", "Reciprocal", "Relu", "Sign", "Softplus"]), y)
+    elif way == 2:
+        y = d.op("Softmax", y, axis=d.int(0, y.rank - 1))
+    elif way == 3:
+        y = d.op("Clip", y, number(-3), number(3))
+    elif way == 4:
+        y = d.op("Where", d.op("Less", d.op("Abs", y) if d.chance(0.3) else y, number(4)), y, number(0.5))
+        y = d.op("Max", y, number(-4))
+    elif way == 5:
+        y = d.op("Where", d.op(d.pick(["IsInf", "IsNaN"]), y), number(0.25), y)
+    elif way == 6:
+        y = d.op(d.pick(["Max", "Min"]), y, d.like(d.input(np.zeros(y.shape, np.float32)), profile="unit"))
+    else:
+        y = d.op("ReduceLogSumExp", y, d.ints(d.int(0, y.rank - 1)))
+    if d.chance(0.4):
+        linear(d, y, 16)

@@ -37,6 +37,8 @@ from tx8fast.weights import MASK_VALUE
 _LOW = -1e4
 _FLOATS = ("bf16", "f16", "f32")
 _PRODUCTS = ("gemm", "contract")
+#: what masks are computed of numbers with
+_MAKES_MASKS = ("mul", "add", "sub", "neg", "select", "max", "min", "reshape", "broadcast", "convert", "transpose")
 
 
 def _rebuild(op: Op, rw: Rewriter, x: Value, mask: Value | None, scale: float) -> None:
@@ -208,18 +210,31 @@ def _guard(constants: Constants) -> Pattern:
             if not _is_score(soft.operands[0]):
                 return False  # a mask that is not recognised, or a row that somebody gave
         elif not _never_empty(mask, constants):
-            return _factor_per_row(op, rw, soft, mask)
+            return _factor_per_row(op, rw, soft, mask, constants)
         rw.replace(op, [p])
         return True
 
     return Pattern("guard", ("tx8be.select",), apply)
 
 
-def _factor_per_row(op: Op, rw: Rewriter, soft: Op, mask: Value) -> bool:
+def _undefined(mask: Value, constants: Constants) -> bool:
+    """True if a mask may be undefined where it hides nothing: what is multiplied by an infinite number may be 0."""
+    known = constants.array(mask)
+    if known is not None:
+        return bool(np.isnan(known.astype(np.float64)).any())
+    if (op := made_by(mask, *_MAKES_MASKS)) is None:
+        return False
+    given = [constants.array(v) for v in op.operands]
+    if op.kind == "mul" and any(a is not None and not np.isfinite(a.astype(np.float64)).all() for a in given):
+        return True
+    return any(_undefined(v, constants) for v, a in zip(op.operands, given) if a is None)
+
+
+def _factor_per_row(op: Op, rw: Rewriter, soft: Op, mask: Value, constants: Constants) -> bool:
     """Empty rows see finite masks, so that nothing becomes NaN, and are multiplied by 0 afterwards."""
     test = op.operands[0].op
     assert test is not None
-    if not mask.shape or mask.dtype not in _FLOATS or set(soft.result.users) != {test, op} or test.result.users != [op]:
+    if not mask.shape or mask.dtype not in _FLOATS or _undefined(mask, constants) or set(soft.result.users) != {test, op} or test.result.users != [op]:
         return False
     low = scalar(rw, MASK_VALUE[mask.dtype], mask.dtype, soft)
     rw.set_operand(soft, 1, rw.insert("max", mask, low, before=soft).result)
