@@ -156,5 +156,5 @@ def endless(d: Draft) -> None:
         y = d.op(d.pick(["Max", "Min"]), y, d.like(d.input(np.zeros(y.shape, np.float32)), profile="unit"))
     else:
         y = d.op("ReduceLogSumExp", y, d.ints(d.int(0, y.rank - 1)))
-    if d.chance(0.4):
+    if y.rank and d.chance(0.4):
         linear(d, y, 16)

@@ -21,7 +21,7 @@ from tx8fast.proof.cells import HIDDEN, LOWEST, Elements
 from tx8fast.proof.evaluate import Evaluation, Sources
 from tx8fast.proof.field import Field
 from tx8fast.proof.graph import Graph
-from tx8fast.proof.prove import UNSEEN
+from tx8fast.proof.prove import ENDLESS, UNSEEN
 
 KEYS, WIDTH, BLOCK = 256, 32, 64
 OPSETS = '<ir_version: 8, opset_import: ["" : 20]>'
@@ -178,3 +178,34 @@ def test_a_mask_of_weights_is_read_where_the_compiler_did(tmp_path):
     assert api.prove(program, path, quick=True).complete
     report = api.prove(program, model(band & (j > i - BLOCK + 1)), quick=True)
     assert any(f.launch >= 0 for f in report.failures)
+
+ENDLESS_MODELS = {
+    "moved": "t = Transpose (x) y = Where (c, t, endless) z = Sqrt (x)",
+    "chooses": "e = Where (c, x, endless) f = Less (e, zero) y = Where (f, x, zero) z = Sqrt (x)",
+    "of the other sign": "e = Where (c, x, endless) f = Neg (e) y = Transpose (f) z = Sqrt (x)",
+}
+
+
+@pytest.mark.parametrize("low", [float("inf"), float("nan"), float("-inf")])
+@pytest.mark.parametrize("what", ENDLESS_MODELS)
+def test_infinite_numbers_are_left_out_and_listed(tmp_path, what, low):
+    text = f"{OPSETS} g (float[8,8] x, bool[8,8] c) => (float[8,8] y, float[8,8] z) {{ {ENDLESS_MODELS[what]} }}"
+    model = parser.parse_model(text)
+    model.graph.initializer.extend(
+        numpy_helper.from_array(np.array(x, np.float32), n) for n, x in (("zero", 0.0), ("endless", low))
+    )
+    onnx.save(model, str(tmp_path / "model.onnx"))
+    program = api.compile(tmp_path / "model.onnx", opt=1).program
+    report = api.prove(program, tmp_path / "model.onnx", quick=True)
+    left_out = {o.why for o in report.outside.values()}
+    assert report.proved, "\n".join(report.lines())
+    assert left_out <= {ENDLESS} and (left_out or low < 0)
+    (i, k, row) = next(
+        (i, k, r)
+        for i, segment in enumerate(program.segments)
+        for k, code in enumerate(segment.codes)
+        for r, line in enumerate(code)
+        if "sqrt" in class_of(int(line["opcode"])).NAME
+    )
+    spoilt = _with(program, i, k, np.delete(program.segments[i].codes[k], row))
+    assert not api.prove(spoilt, tmp_path / "model.onnx", quick=True).proved

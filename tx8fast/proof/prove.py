@@ -38,6 +38,7 @@ MOST_FAILURES = 8
 
 #: why elements of a launch are left out
 UNSEEN = "rows of a mask that hide every key, and what is made of them, are not compared"
+ENDLESS = "infinite numbers, and what is made of them, are not compared"
 
 Progress = Callable[[int, int], None]
 
@@ -195,6 +196,8 @@ class Prover:
         except Unmodelled as err:
             return _outside(work, str(err))
         except SimulationError as err:
+            if any(_unknown(v).any() for values in made.values.values() for v in values):
+                return _outside(work, ENDLESS)  # what chooses or counts may be one of them
             self._fail(report, work, "", f"the launch fails: {err}")
             return report
         self._compare_all(report, made, found, lane.field)
@@ -233,20 +236,16 @@ class Prover:
         if any(a.root in end_of for a, _ in rest):
             values, _ = made.evaluation.launch(work.part, made.given, field)
         for a, have in rest:
-            self._compare(report, work, a, values[a.root], have, made.scope.unseen)
+            self._compare(report, work, a, values[a.root], have, UNSEEN if made.scope.unseen else ENDLESS)
 
-    def _compare(
-        self, report: Report, work: Work, arg: Arg, wanted: PerChip, found: PerChip, unseen: bool = False
-    ) -> None:
-        """Compare a result. unseen: it is not asked what elements are that the graph leaves undefined."""
+    def _compare(self, report: Report, work: Work, arg: Arg, wanted: PerChip, found: PerChip, why_not: str) -> None:
+        """Compare a result. why_not: why it is not asked what elements are that the graph leaves undefined."""
         for chip, (want, have) in enumerate(zip(wanted, found, strict=True)):
             want = want.elements() if isinstance(want, Drawn) else want  # a weight that is itself a result
-            differs = different(want, have)
+            unknown = _unknown(want)
+            differs = different(want, have) & ~unknown
             report.compared += differs.size
-            if unseen and isinstance(want, Elements):
-                unknown = want.p & np.uint32(UNDEFINED) != 0
-                differs &= ~unknown
-                _leave_out(report, work, int(unknown.sum()))
+            _leave_out(report, work, int(unknown.sum()), why_not)
             if differs.any():
                 where = np.unravel_index(int(np.argmax(differs)), differs.shape) if differs.ndim else ()
                 at = [int(i) for i in where]
@@ -292,13 +291,18 @@ def _outside(work: Work, why: str) -> Report:
     )
 
 
-def _leave_out(report: Report, work: Work, elements: int) -> None:
+def _unknown(value: Value) -> np.ndarray:
+    """Return which elements the graph leaves undefined."""
+    return value.p & np.uint32(UNDEFINED) != 0 if isinstance(value, Elements) else np.zeros((), bool)
+
+
+def _leave_out(report: Report, work: Work, elements: int, why: str) -> None:
     """Note that some of a launch's elements are not compared."""
     if elements:
         report.compared -= elements
         before = report.outside.get(work.launch)
         count = elements + (before.elements if before is not None else 0)
-        report.outside[work.launch] = Outside(work.launch, work.name, UNSEEN, count)
+        report.outside[work.launch] = Outside(work.launch, work.name, why, count)
 
 
 def different(want: Value, have: Value) -> np.ndarray:
