@@ -179,6 +179,7 @@ def test_a_mask_of_weights_is_read_where_the_compiler_did(tmp_path):
     report = api.prove(program, model(band & (j > i - BLOCK + 1)), quick=True)
     assert any(f.launch >= 0 for f in report.failures)
 
+
 ENDLESS_MODELS = {
     "moved": "t = Transpose (x) y = Where (c, t, endless) z = Sqrt (x)",
     "chooses": "e = Where (c, x, endless) f = Less (e, zero) y = Where (f, x, zero) z = Sqrt (x)",

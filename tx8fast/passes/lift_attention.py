@@ -234,7 +234,13 @@ def _factor_per_row(op: Op, rw: Rewriter, soft: Op, mask: Value, constants: Cons
     """Empty rows see finite masks, so that nothing becomes NaN, and are multiplied by 0 afterwards."""
     test = op.operands[0].op
     assert test is not None
-    if not mask.shape or mask.dtype not in _FLOATS or _undefined(mask, constants) or set(soft.result.users) != {test, op} or test.result.users != [op]:
+    if (
+        not mask.shape
+        or mask.dtype not in _FLOATS
+        or _undefined(mask, constants)
+        or set(soft.result.users) != {test, op}
+        or test.result.users != [op]
+    ):
         return False
     low = scalar(rw, MASK_VALUE[mask.dtype], mask.dtype, soft)
     rw.set_operand(soft, 1, rw.insert("max", mask, low, before=soft).result)
