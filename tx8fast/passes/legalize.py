@@ -18,7 +18,7 @@ from tx8fast.ir.rewrite import Pattern, Rewriter, pattern
 from tx8fast.ir.types import NoneType, TensorType
 from tx8fast.passes.base import PatternPass
 from tx8fast.passes.canonicalize import splat
-from tx8fast.passes.lift_match import made_by, used_once
+from tx8fast.passes.lift_match import made_by
 from tx8fast.records import dataclass
 
 _FLOATS = ("bf16", "f16", "f32")
@@ -107,8 +107,10 @@ def _one_condition_after_the_other(op: Op, rw: Rewriter) -> bool:
     """where(a and b, x, y) is where(a, where(b, x, y), y): engines choose, and no engine joins truth values."""
     p, x, y = op.operands
     both = p.op
-    if both is None or both.kind not in ("and", "or") or not used_once(p) or engine_of(both) != "kcore":
+    if both is None or both.kind not in ("and", "or") or engine_of(both) != "kcore":
         return False
+    if not all(u.kind == "select" and u.operands[0] is p for u in p.users):
+        return False  # it is joined for another reader, too
     a, b = both.operands
     if not _static(a, b, x, y):
         return False
@@ -131,17 +133,17 @@ def mask_fits(scores: tuple[int, ...], mask: tuple[int, ...]) -> bool:
     return not own or own == list(range(own[0], len(wide) - 1))
 
 
-def items_fit(scores: tuple[int, ...], mask: Value) -> bool:
+def items_fit(scores: tuple[int, ...], mask: Value, least: float = -math.inf) -> bool:
     """True if the softmax sequence can add a mask whose rows differ by any leading dimensions, as those of padded items do: a choice between
-    nothing and what absorbs any score. Where another number hides, a row that sees nothing has shares by its scores, which a sum has."""
+    nothing and what absorbs any score. Where another number hides, a row that sees nothing has shares by its scores, which a sum has.
+    least: what lower numbers of the mask will be raised to."""
     shape = mask.shape
     if not shape or len(shape) > len(scores) or shape[-1] != scores[-1] or mask.dtype not in ("f32", "bf16"):
         return False
-    return all(n in (1, m) for n, m in zip(shape, scores[len(scores) - len(shape) :], strict=True)) and _absorbs(mask)
+    return all(n in (1, m) for n, m in zip(shape, scores[len(scores) - len(shape) :], strict=True)) and _absorbs(mask, least)
 
 
-def _absorbs(mask: Value) -> bool:
-    low = -math.inf
+def _absorbs(mask: Value, low: float) -> bool:
     bounded = made_by(mask, "max")
     if bounded is not None:
         low = max((s for s in map(splat, bounded.operands) if s is not None), default=low)

@@ -75,9 +75,10 @@ def _mask(op: Op, rw: Rewriter) -> bool:
         return False
     if not _on_rows(op):
         return False
+    least = ABSORBS if _is_guarded(op) else -math.inf  # a guard becomes a factor, and its mask finite
     for x, mask in orders(total):
         known = static(mask, x) and x.type is op.result.type and mask.dtype == x.dtype
-        fits = known and (mask_fits(x.shape, mask.shape) or items_fit(x.shape, mask))
+        fits = known and (mask_fits(x.shape, mask.shape) or items_fit(x.shape, mask, least))
         if fits and _is_score(x) and not _is_score(mask):
             _rebuild(op, rw, x, mask, 1.0)
             return True
@@ -187,6 +188,13 @@ def _never_empty(mask: Value | None, constants: Constants) -> bool:
         return all(b is not None and math.isfinite(b) for b in branches)
     clamped = made_by(mask, "max")
     return clamped is not None and any((s := splat(b)) is not None and s > -math.inf for b in clamped.operands)
+
+
+def _is_guarded(soft: Op) -> bool:
+    """True if where(isnan(p), 0, p) alone reads the softmax p."""
+    tests = [u for u in soft.result.users if u.kind == "isnan"]
+    guards = {u for t in tests for u in t.result.users if u.kind == "select" and splat(u.operands[1]) == 0}
+    return len(tests) == len(guards) == 1 and set(soft.result.users) == {*tests, *guards}
 
 
 def _guard(constants: Constants) -> Pattern:
