@@ -123,7 +123,7 @@ def test_random_graphs_are_themselves(make):
     """Models of the hunt in f32, over 2 to 6 chips; gathers for nothing, so that there are some, and at their price."""
     done: Counter[str] = Counter()
     path = Path(tempfile.mkdtemp()) / "m.onnx"
-    for seed in range(120 if make == "program" else 45):
+    for seed in range(180 if make == "program" else 45):
         try:
             made = getattr(Generator(), make)(seed)
             onnx.save(made.model, path)

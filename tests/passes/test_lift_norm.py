@@ -128,8 +128,14 @@ def tanh_gelu(g, x, order):
     return g("mul", g("mul", x, constant(g, 0.5)), gate)
 
 
+def factored_gelu(g, x, order):
+    bracket = [g("mul", g("mul", x, constant(g, 0.044715)), x), constant(g, 1.0)]
+    inner = g("mul", g("mul", x, constant(g, 0.79788456)), g("add", *bracket[:: 1 - 2 * order]))
+    return g("mul", g("mul", x, constant(g, 0.5)), g("add", g("tanh", inner), constant(g, 1.0)))
+
+
 @pytest.mark.parametrize("order", [0, 1])
-@pytest.mark.parametrize("form, kind", [(erf_gelu, "gelu"), (tanh_gelu, "gelu_tanh")])
+@pytest.mark.parametrize("form, kind", [(erf_gelu, "gelu"), (tanh_gelu, "gelu_tanh"), (factored_gelu, "gelu_tanh")])
 def test_gelu(form, kind, order):
     g = SmallGraph(x=((3, 8), "f32"))
     assert lifted(g.done(y=form(g, g.args["x"], order)), LiftActivation(), tolerance=1e-5) == [kind]

@@ -140,7 +140,9 @@ def items_fit(scores: tuple[int, ...], mask: Value, least: float = -math.inf) ->
     shape = mask.shape
     if not shape or len(shape) > len(scores) or shape[-1] != scores[-1] or mask.dtype not in ("f32", "bf16"):
         return False
-    return all(n in (1, m) for n, m in zip(shape, scores[len(scores) - len(shape) :], strict=True)) and _absorbs(mask, least)
+    return all(n in (1, m) for n, m in zip(shape, scores[len(scores) - len(shape) :], strict=True)) and _absorbs(
+        mask, least
+    )
 
 
 def _absorbs(mask: Value, low: float) -> bool:

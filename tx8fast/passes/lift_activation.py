@@ -66,12 +66,19 @@ def _one_plus(v: Value, kind: str) -> Value | None:
 
 
 def _is_tanh_argument(t: Value, x: Value) -> bool:
-    """True if t = sqrt(2 / pi) * (x + 0.044715 * x^3)."""
+    """True if t = sqrt(2 / pi) * (x + 0.044715 * x^3), or the same with x before the bracket."""
     found = _product(t)
-    if not found.has(math.sqrt(2 / math.pi), 1):
+    n = len(found.factors)
+    if n not in (1, 2) or not found.has(math.sqrt(2 / math.pi), n):
         return False
-    total = made_by(found.factors[0], "add")
-    return total is not None and any(same(a, x) and _is(b, x, 0.044715, 3) for a, b in orders(total))
+    for i, v in enumerate(found.factors):
+        total = made_by(v, "add")
+        if total is None or not all(same(f, x) for f in found.factors[:i] + found.factors[i + 1 :]):
+            continue
+        for a, b in orders(total):
+            if (same(a, x) if n == 1 else splat(a) == 1) and _is(b, x, 0.044715, 4 - n):
+                return True
+    return False
 
 
 @pattern("mul", benefit=4)

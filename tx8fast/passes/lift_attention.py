@@ -1,7 +1,7 @@
-"""Recognises the parts of attention around its softmax: scale, mask, guard against empty rows, causal products.
+"""Recognises the parts of attention around its softmax: scale, mask, causal products.
 
-May import: ir, passes.base, passes.canonicalize, passes.lift_{masks,match}, weights (mask value). Must not: change numbers beyond
-rounding for finite activations. A row without any visible key gives zeros before and after.
+May import: ir, passes.base, passes.canonicalize, passes.lift_{guards,masks,match}, passes.legalize. Must not: change numbers beyond
+rounding for finite activations.
 """
 
 from __future__ import annotations
@@ -19,26 +19,32 @@ from tx8fast.ir.rewrite import Pattern, Rewriter, pattern, rewrite_greedily
 from tx8fast.passes.base import CompilerPass, PassResult
 from tx8fast.passes.canonicalize import splat
 from tx8fast.passes.legalize import ABSORBS, items_fit, mask_fits
-from tx8fast.passes.lift_masks import HIDDEN, chosen_mask, deep_mask, equal_items, mask_of
+from tx8fast.passes.lift_guards import always_seen, guard, is_guarded
+from tx8fast.passes.lift_masks import (
+    HIDDEN,
+    PRODUCTS,
+    chosen_mask,
+    deep_mask,
+    equal_items,
+    is_score,
+    mask_of,
+    on_rows,
+    score_product,
+)
 from tx8fast.passes.lift_match import (
     Constants,
     made_by,
     orders,
-    scalar,
     scaled,
     sole_user,
     static,
     used_once,
 )
 from tx8fast.records import dataclass
-from tx8fast.weights import MASK_VALUE
 
 #: a mask at or below this may be rounded to a half format
 _LOW = -1e4
 _FLOATS = ("bf16", "f16", "f32")
-_PRODUCTS = ("gemm", "contract")
-#: what masks are computed of numbers with
-_MAKES_MASKS = ("mul", "add", "sub", "neg", "select", "max", "min", "reshape", "broadcast", "convert", "transpose")
 
 
 def _rebuild(op: Op, rw: Rewriter, x: Value, mask: Value | None, scale: float) -> None:
@@ -47,24 +53,14 @@ def _rebuild(op: Op, rw: Rewriter, x: Value, mask: Value | None, scale: float) -
     rw.replace_with(op, "softmax", *operands, axis=op.attrs["axis"], scale=scale, log=op.attrs["log"], visible=visible)
 
 
-def _on_rows(op: Op) -> bool:
-    return static(op.result) and op.attrs["axis"] % len(op.result.shape) == len(op.result.shape) - 1
-
-
-def _score_product(v: Value) -> Op | None:
-    """The product that `v` is, scaled or capped."""
-    for _ in range(5):
-        op = v.op
-        if op is None or op.kind in _PRODUCTS:
-            return op
-        if op.kind not in ("mul", "div", "tanh", "reshape", "transpose", "convert"):
-            return None
-        v = op.operands[0]
-    return None
-
-
-def _is_score(v: Value) -> bool:
-    return _score_product(v) is not None
+def _holds_score(v: Value, depth: int = 3) -> bool:
+    """True for a score, and for one that something is added to, like slopes."""
+    if is_score(v):
+        return True
+    while (view := made_by(v, "reshape")) is not None:
+        v = view.operands[0]
+    total = made_by(v, "add") if depth else None
+    return total is not None and any(_holds_score(x, depth - 1) for x in total.operands)
 
 
 @pattern("softmax", benefit=3)
@@ -73,13 +69,13 @@ def _mask(op: Op, rw: Rewriter) -> bool:
     total = made_by(op.operands[0], "add")
     if total is None or not used_once(total.result) or mask_of(op) is not None or op.attrs["scale"] != 1.0:
         return False
-    if not _on_rows(op):
+    if not on_rows(op):
         return False
-    least = ABSORBS if _is_guarded(op) else -math.inf  # a guard becomes a factor, and its mask finite
+    least = ABSORBS if is_guarded(op) else -math.inf  # a guard becomes a factor, and its mask finite
     for x, mask in orders(total):
         known = static(mask, x) and x.type is op.result.type and mask.dtype == x.dtype
         fits = known and (mask_fits(x.shape, mask.shape) or items_fit(x.shape, mask, least))
-        if fits and _is_score(x) and not _is_score(mask):
+        if fits and _holds_score(x) and not _holds_score(mask):
             _rebuild(op, rw, x, mask, 1.0)
             return True
     return False
@@ -103,7 +99,7 @@ def _repeated_mask(op: Op, rw: Rewriter) -> bool:
 def _scale(op: Op, rw: Rewriter) -> bool:
     """softmax(x * c, mask)."""
     found = scaled(op.operands[0])
-    if found is None or not used_once(op.operands[0]) or not _on_rows(op):
+    if found is None or not used_once(op.operands[0]) or not on_rows(op):
         return False
     _rebuild(op, rw, found[0], mask_of(op), op.attrs["scale"] * found[1])
     return True
@@ -112,8 +108,8 @@ def _scale(op: Op, rw: Rewriter) -> bool:
 @pattern("softmax", benefit=1)
 def _scaled_operands(op: Op, rw: Rewriter) -> bool:
     """softmax((q * c) (k * c)^T): one factor on the scores instead of one on each operand."""
-    product = made_by(op.operands[0], *_PRODUCTS)
-    if product is None or not used_once(product.result) or len(product.operands) != 2 or not _on_rows(op):
+    product = made_by(op.operands[0], *PRODUCTS)
+    if product is None or not used_once(product.result) or len(product.operands) != 2 or not on_rows(op):
         return False
     if product.attrs.get("act", "none") != "none":
         return False
@@ -168,134 +164,6 @@ def _keeps_its_meaning(mask: Value, dtype: str, constants: Constants) -> bool:
     return True
 
 
-# ---------------------------------------------------------------- rows without a visible key
-
-
-def _never_empty(mask: Value | None, constants: Constants) -> bool:
-    """True if every row has a position whose mask is above minus infinity."""
-    if mask is None:
-        return True
-    known = constants.array(mask)
-    if known is not None:
-        seen = np.atleast_1d(known.astype(np.float64) > -math.inf)
-        return bool(seen.any(axis=-1).all())
-    chosen = made_by(mask, "select")
-    while chosen is None and made_by(mask, "reshape", "broadcast", "convert") is not None:
-        mask = mask.op.operands[0]  # type: ignore[union-attr]
-        chosen = made_by(mask, "select")
-    if chosen is not None:
-        branches = [splat(b) for b in chosen.operands[1:]]
-        return all(b is not None and math.isfinite(b) for b in branches)
-    clamped = made_by(mask, "max")
-    return clamped is not None and any((s := splat(b)) is not None and s > -math.inf for b in clamped.operands)
-
-
-def _is_guarded(soft: Op) -> bool:
-    """True if where(isnan(p), 0, p) alone reads the softmax p."""
-    tests = [u for u in soft.result.users if u.kind == "isnan"]
-    guards = {u for t in tests for u in t.result.users if u.kind == "select" and splat(u.operands[1]) == 0}
-    return len(tests) == len(guards) == 1 and set(soft.result.users) == {*tests, *guards}
-
-
-def _guard(constants: Constants) -> Pattern:
-    def apply(op: Op, rw: Rewriter) -> bool:
-        """where(isnan(p), 0, p) after a softmax: gone if no row is empty, else a factor per row."""
-        test, zero, p = op.operands
-        found = made_by(test, "isnan")
-        soft = made_by(p, "softmax")
-        if (
-            found is None
-            or soft is None
-            or found.operands[0] is not p
-            or splat(zero) != 0
-            or p.type is not op.result.type
-        ):
-            return False
-        if soft.attrs["log"] or not _on_rows(soft) or soft.result.dtype not in _FLOATS:
-            return False
-        mask = mask_of(soft)
-        if mask is None:
-            if not _is_score(soft.operands[0]):
-                return False  # a mask that is not recognised, or a row that somebody gave
-        elif not _never_empty(mask, constants):
-            return _factor_per_row(op, rw, soft, mask, constants)
-        rw.replace(op, [p])
-        return True
-
-    return Pattern("guard", ("tx8be.select",), apply)
-
-
-def _undefined(mask: Value, constants: Constants) -> bool:
-    """True if a mask may be undefined where it hides nothing: what is multiplied by an infinite number may be 0."""
-    known = constants.array(mask)
-    if known is not None:
-        return bool(np.isnan(known.astype(np.float64)).any())
-    if (op := made_by(mask, *_MAKES_MASKS)) is None:
-        return False
-    given = [constants.array(v) for v in op.operands]
-    if op.kind == "mul" and any(a is not None and not np.isfinite(a.astype(np.float64)).all() for a in given):
-        return True
-    return any(_undefined(v, constants) for v, a in zip(op.operands, given) if a is None)
-
-
-def _factor_per_row(op: Op, rw: Rewriter, soft: Op, mask: Value, constants: Constants) -> bool:
-    """Empty rows see finite masks, so that nothing becomes NaN, and are multiplied by 0 afterwards."""
-    test = op.operands[0].op
-    assert test is not None
-    if (
-        not mask.shape
-        or mask.dtype not in _FLOATS
-        or _undefined(mask, constants)
-        or set(soft.result.users) != {test, op}
-        or test.result.users != [op]
-    ):
-        return False
-    low = scalar(rw, MASK_VALUE[mask.dtype], mask.dtype, soft)
-    rw.set_operand(soft, 1, rw.insert("max", mask, low, before=soft).result)
-    seen = rw.insert("gt", mask, scalar(rw, -math.inf, mask.dtype, op), before=op).result
-    number = rw.insert("convert", seen, before=op, dtype=soft.result.dtype).result
-    factor = rw.insert("reduce", number, before=op, op="max", axes=(len(mask.shape) - 1,), keepdims=True).result
-    product = sole_user(op.result)
-    if product is None or not _takes_rows(product, op.result):
-        rw.replace_with(op, "mul", soft.result, factor)
-        return True
-    attrs = {n: product.attrs[n] for n in product.info.attrs if n in product.attrs}
-    rows = rw.insert(product.kind, soft.result, *product.operands[1:], before=product, **attrs).result
-    rw.replace_with(product, "mul", rows, factor)  # fewer numbers, and nothing stands between a softmax and its product
-    return True
-
-
-def _takes_rows(product: Op, rows: Value) -> bool:
-    """True for a product that has a row of its result for each of `rows`, and adds nothing to it."""
-    plain = product.kind == "gemm" and len(product.operands) == 2 and not product.attrs["trans_a"]
-    if not plain or product.operands[0] is not rows or product.attrs["act"] != "none" or product.operands[1] is rows:
-        return False
-    return static(product.result) and product.result.shape[:-1] == rows.shape[:-1]
-
-
-def _always_seen(constants: Constants) -> Pattern:
-    def apply(op: Op, rw: Rewriter) -> bool:
-        """max over keys of (key <= position) is 1 if key 0 is among them and the position is that of a cache write."""
-        number = made_by(op.operands[0], "convert")
-        test = None if number is None else made_by(number.operands[0], "le")
-        rank = len(op.operands[0].shape)
-        if test is None or op.attrs["op"] != "max" or [a % rank for a in op.attrs["axes"]] != [rank - 1]:
-            return False
-        keys, place = constants.array(test.operands[0]), test.operands[1]
-        if keys is None or not keys.ndim or not static(op.result) or not (keys <= 0).any(axis=-1).all():
-            return False
-        while made_by(place, "reshape", "broadcast") is not None:
-            place = place.op.operands[0]  # type: ignore[union-attr]
-        views = [place, *(u.result for u in place.users if u.kind == "reshape")]
-        if not any(u.kind == "kv_update" and u.operands[2] is v for v in views for u in v.users):
-            return False
-        shape = op.result.shape
-        rw.replace_with(op, "broadcast", scalar(rw, 1.0, op.result.dtype, op), shape=shape)
-        return True
-
-    return Pattern("always-seen", ("tx8be.reduce",), apply)
-
-
 # ---------------------------------------------------------------- work of causal attention
 
 
@@ -336,10 +204,10 @@ def _causal(constants: Constants) -> Pattern:
         if mask is None or not static(op.result):
             return False
         v = op.result
-        around = [_score_product(op.operands[0])]
+        around = [score_product(op.operands[0])]
         while (user := sole_user(v)) is not None and user.kind in ("convert", "mul") and user.result.shape == v.shape:
             v = user.result
-        around += [u for u in v.users if u.kind in _PRODUCTS and u.operands[0] is v]
+        around += [u for u in v.users if u.kind in PRODUCTS and u.operands[0] is v]
         products = [p for p in around if p is not None and p.attrs["useful_macs"] == -1 and static(*p.operands)]
         # large masks are not read without need
         known = constants.array(mask) if (products or not op.attrs["visible"]) and mask.shape[-1] != 1 else None
@@ -349,7 +217,7 @@ def _causal(constants: Constants) -> Pattern:
         visible = int((known.astype(np.float32) > hidden).sum())
         if visible == known.size:
             return False
-        band = band_of(known, hidden) if _on_rows(op) and not op.attrs["visible"] else None
+        band = band_of(known, hidden) if on_rows(op) and not op.attrs["visible"] else None
         if band is not None:
             op.attrs["visible"] = band
         elif not products:
@@ -379,8 +247,8 @@ class LiftAttention(CompilerPass):
             _scale,
             _scaled_operands,
             _narrow(constants),
-            _guard(constants),
-            _always_seen(constants),
+            guard(constants),
+            always_seen(constants),
         )
         result = rewrite_greedily(program.ctx, program.module, patterns)
         return PassResult(result.changed, {**result.applied, "dead": result.dead})

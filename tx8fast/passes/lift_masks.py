@@ -21,6 +21,28 @@ from tx8fast.weights import MASK_VALUE
 #: masks at or below this hide a position: its exponential is 0 beside any visible score. Scores near 1e9 stand 64 apart in
 #: f32 and further in bf16, and none of f16 is below -65504; -1e4, which some models take, is a score that is really met
 HIDDEN = {"f32": -1e9, "bf16": -1e9, "f16": -6e4}
+#: what makes scores
+PRODUCTS = ("gemm", "contract")
+
+
+def on_rows(op: Op) -> bool:
+    return static(op.result) and op.attrs["axis"] % len(op.result.shape) == len(op.result.shape) - 1
+
+
+def score_product(v: Value) -> Op | None:
+    """The product that `v` is, scaled or capped."""
+    for _ in range(5):
+        op = v.op
+        if op is None or op.kind in PRODUCTS:
+            return op
+        if op.kind not in ("mul", "div", "tanh", "reshape", "transpose", "convert"):
+            return None
+        v = op.operands[0]
+    return None
+
+
+def is_score(v: Value) -> bool:
+    return score_product(v) is not None
 
 
 def mask_of(op: Op) -> Value | None:

@@ -8,6 +8,7 @@ second view meets the first one and both are gone; no op works on anything but w
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 from tx8fast.ir.core import ELEMENTWISE, Op, Value
@@ -56,6 +57,51 @@ def _raise(op: Op, rw: Rewriter) -> bool:
     return True
 
 
+@pattern("reshape")
+def _raise_heads(op: Op, rw: Rewriter) -> bool:
+    """reshape(f(y)) that splits the first dimension, of items and heads together, becomes f(reshape(y)) for an elementwise f."""
+    joint: Value = op.operands[0]
+    made = joint.op
+    if made is None or not made.has(ELEMENTWISE) or "shape" in made.attrs or sole_user(joint) is not op:
+        return False
+    if not static(op.result, joint, *made.operands) or len(made.results) != 1:
+        return False
+    first, *rest = joint.shape or (1,)
+    lead = op.result.shape[: len(op.result.shape) - len(rest)]
+    if len(rest) < 2 or len(lead) < 2 or op.result.shape[len(lead) :] != tuple(rest):
+        return False
+    if not any(v.shape == joint.shape for v in made.operands):
+        return False
+    operands = []
+    for v in made.operands:
+        if len(v.shape) == len(joint.shape):
+            split = lead if v.shape[0] == first else (1,) * len(lead)
+            v = reshaped(rw, v, (*split, *v.shape[1:]), made)
+        operands.append(v)
+    rw.replace_with(op, made.kind, *operands, **{n: made.attrs[n] for n in made.info.attrs if n in made.attrs})
+    return True
+
+
+@pattern("reshape")
+def _raise_lanes(op: Op, rw: Rewriter) -> bool:
+    """reshape(f(y, gains)) that joins the lanes of heads becomes f(reshape(y), reshape(gains)) for an elementwise f."""
+    heads: Value = op.operands[0]
+    made = heads.op
+    if made is None or not made.has(ELEMENTWISE) or "shape" in made.attrs or sole_user(heads) is not op:
+        return False
+    if not static(op.result, heads, *made.operands) or len(made.results) != 1:
+        return False
+    lanes = heads.shape[-2:]
+    if len(heads.shape) < 3 or op.result.shape != (*heads.shape[:-2], math.prod(lanes)):
+        return False
+    gains = [v for v in made.operands if v.shape == lanes]
+    if not gains or not all(v.shape in ((), lanes, heads.shape) for v in made.operands):
+        return False
+    operands = [reshaped(rw, v, (*v.shape[:-2], math.prod(lanes)), made) if v.shape else v for v in made.operands]
+    rw.replace_with(op, made.kind, *operands, **{n: made.attrs[n] for n in made.info.attrs if n in made.attrs})
+    return True
+
+
 @pattern("reshape", benefit=5)
 def _chain(op: Op, rw: Rewriter) -> bool:
     """A view of a view; none at all if the shape is the first one's."""
@@ -71,4 +117,4 @@ class RaiseViews(PatternPass):
     """Lets rows of a batch keep their batch through linear layers, norms and elementwise ops."""
 
     name: ClassVar[str] = "raise-views"
-    rounds: ClassVar[tuple[tuple[Pattern, ...], ...]] = ((_raise, _chain),)
+    rounds: ClassVar[tuple[tuple[Pattern, ...], ...]] = ((_raise, _raise_heads, _raise_lanes, _chain),)
