@@ -30,6 +30,7 @@ from tx8fast.passes.lift_masks import (
     mask_of,
     on_rows,
     score_product,
+    two_masks,
 )
 from tx8fast.passes.lift_match import (
     Constants,
@@ -54,7 +55,10 @@ def _rebuild(op: Op, rw: Rewriter, x: Value, mask: Value | None, scale: float) -
 
 
 def _holds_score(v: Value, depth: int = 3) -> bool:
-    """True for a score, and for one that something is added to, like slopes."""
+    """True for a score, for one that something is added to, like slopes, and for one that is hidden here and there."""
+    chosen = made_by(v, "select")
+    if chosen is not None and splat(chosen.operands[2]) is not None:
+        v = chosen.operands[1]
     if is_score(v):
         return True
     while (view := made_by(v, "reshape")) is not None:
@@ -242,6 +246,7 @@ class LiftAttention(CompilerPass):
             _mask,
             _repeated_mask,
             chosen_mask(constants),
+            two_masks(constants),
             deep_mask(constants),
             equal_items(constants),
             _scale,

@@ -15,7 +15,7 @@ from tx8fast.ir.rewrite import Pattern, Rewriter
 from tx8fast.ir.types import NoneType
 from tx8fast.passes.canonicalize import splat
 from tx8fast.passes.legalize import ABSORBS
-from tx8fast.passes.lift_match import Constants, made_by, scalar, static
+from tx8fast.passes.lift_match import Constants, made_by, scalar, static, used_once
 from tx8fast.weights import MASK_VALUE
 
 #: masks at or below this hide a position: its exponential is 0 beside any visible score. Scores near 1e9 stand 64 apart in
@@ -54,12 +54,14 @@ def mask_of(op: Op) -> Value | None:
 
 def chosen_mask(constants: Constants) -> Pattern:
     def apply(op: Op, rw: Rewriter) -> bool:
-        """softmax(where(visible, x, low)) for a low that hides: an additive mask, which depends on `visible` alone. A row that sees
+        """softmax(where(visible, x, low)), or of where(hidden, low, x), for a low that hides: an additive mask, which depends on `visible` alone. A row that sees
         nothing has equal shares of all positions, which the mask must give, too: it absorbs what it is added to, or there is none."""
         choice = made_by(op.operands[0], "select")
         if choice is None or mask_of(op) is not None or op.attrs["scale"] != 1.0:
             return False
-        visible, x, other = choice.operands
+        condition, x, other = choice.operands
+        inverse = splat(x) is not None
+        x, other = (other, x) if inverse else (x, other)
         low = splat(other)
         if low is None or x.type is not choice.result.type or made_by(x, "select") is not None:
             return False
@@ -69,15 +71,43 @@ def chosen_mask(constants: Constants) -> Pattern:
                 return False
             if x.dtype != "f16":
                 low = MASK_VALUE[x.dtype]
-            elif not _sees_some(constants.array(visible), op):
-                return False
-        zero, hidden = scalar(rw, 0.0, x.dtype, op), scalar(rw, float(low), x.dtype, op)
-        mask = rw.insert("select", visible, zero, hidden, before=op).result
+            else:
+                known = constants.array(condition)
+                if not _sees_some(np.logical_not(known) if inverse and known is not None else known, op):
+                    return False
+        choices = [scalar(rw, 0.0, x.dtype, op), scalar(rw, float(low), x.dtype, op)]
+        mask = rw.insert("select", condition, *(choices[::-1] if inverse else choices), before=op).result
         total = rw.insert("add", x, mask, before=op).result
         rw.replace_with(op, "softmax", total, axis=op.attrs["axis"], scale=1.0, log=op.attrs["log"])
         return True
 
     return Pattern("chosen-mask", ("tx8be.softmax",), apply, benefit=4)
+
+
+def two_masks(constants: Constants) -> Pattern:
+    def apply(op: Op, rw: Rewriter) -> bool:
+        """softmax(where(visible, x, low), mask) of known masks that leave something to see in every row: one mask."""
+        choice, mask = made_by(op.operands[0], "select"), mask_of(op)
+        if (
+            choice is None
+            or mask is None
+            or op.attrs["log"]
+            or op.attrs["scale"] != 1.0
+            or not used_once(choice.result)
+        ):
+            return False
+        visible, x, other = choice.operands
+        low, hides = splat(other), HIDDEN.get(x.dtype, -math.inf)
+        known = constants.array(visible), constants.array(mask)
+        if low is None or low > hides or x.type is not choice.result.type or x.dtype not in ("f32", "bf16"):
+            return False
+        if known[0] is None or known[1] is None or not _sees_some(known[0] & (known[1] > hides), op):
+            return False
+        both = rw.insert("select", visible, mask, scalar(rw, MASK_VALUE[x.dtype], x.dtype, op), before=op).result
+        rw.replace_with(op, "softmax", x, both, axis=op.attrs["axis"], scale=1.0, log=False)
+        return True
+
+    return Pattern("two-masks", ("tx8be.softmax",), apply, benefit=4)
 
 
 def deep_mask(constants: Constants) -> Pattern:

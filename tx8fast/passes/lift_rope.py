@@ -136,21 +136,31 @@ def _partial(op: Op, rw: Rewriter) -> bool:
     """The first lanes are rotated, the others kept: tables of ones and zeros for those."""
     if len(op.operands) != 2 or op.attrs["axis"] % len(op.result.shape) != len(op.result.shape) - 1:
         return False
-    rope, rest = made_by(op.operands[0], "rope"), _lanes(op.operands[1])
-    if rope is None or rest is None or rope.attrs["heads"] != 1 or not used_once(rope.result):
+    turned, view = op.operands[0], made_by(op.operands[0], "reshape")
+    if view is not None and used_once(turned):  # heads side by side
+        turned = view.operands[0]
+    rope, rest = made_by(turned, "rope"), _lanes(op.operands[1])
+    if rope is None or rest is None or not used_once(turned):
         return False
-    first = _lanes(rope.operands[0])
+    heads, lanes = rope.attrs["heads"], rope.operands[0]
+    if heads != 1 and (side := made_by(lanes, "reshape")) is not None:
+        lanes = side.operands[0]
+    first = _lanes(lanes)
     if first is None or not same(first[0], rest[0]) or rope.attrs["rotary_dim"] not in (-1, first[2]):
         return False
     x, r = first[0], first[2]
     d = x.shape[-1]
     if first[1:] != (0, r, 1) or rest[1:] != (r, d - r, 1) or x.type is not op.result.type:
         return False
+    if heads != 1 and (len(x.shape) < 3 or x.shape[-2] != heads or lanes.shape != (*x.shape[:-1], r)):
+        return False
     tables = [
         rw.insert("pad", t, before=op, lo=(0, 0), hi=(0, d - r), value=value).result
         for t, value in zip(rope.operands[1:], (1.0, 0.0))
     ]
-    rw.replace_with(op, "rope", x, *tables, heads=1, style=rope.attrs["style"], rotary_dim=r)
+    flat = x if heads == 1 else reshaped(rw, x, (*x.shape[:-2], heads * d), op)
+    y = rw.insert("rope", flat, *tables, before=op, heads=heads, style=rope.attrs["style"], rotary_dim=r).result
+    rw.replace(op, [reshaped(rw, y, op.result.shape, op)])
     return True
 
 
@@ -195,8 +205,46 @@ def _one_position(op: Op, rw: Rewriter) -> bool:
     return True
 
 
+def _unseen(v: Value) -> Value:
+    """Return what `v` is a view of, each of which is used once: another shape, or another place of dimensions of one."""
+    while used_once(v) and (view := made_by(v, "reshape", "transpose")) is not None and static(*view.operands):
+        x = view.operands[0]
+        order = [d for d in view.attrs.get("perm", ()) if x.shape[d] != 1]
+        if order != sorted(order):
+            break
+        v = x
+    return v
+
+
+@pattern("rope")
+def _one_head(op: Op, rw: Rewriter) -> bool:
+    """A view that only sets a dimension of one head comes after the rotation."""
+    shape, x = op.result.shape, _unseen(op.operands[0])
+    if op.attrs["heads"] != 1 or not 2 <= len(x.shape) < len(shape) or not static(x) or x.shape[-2:] != shape[-2:]:
+        return False
+    rw.replace(op, [reshaped(rw, _before(op, rw, x, x.shape, 1), shape, op)])
+    return True
+
+
+@pattern("rope")
+def _before_repeat(op: Op, rw: Rewriter) -> bool:
+    """Heads that several others share are rotated once: [B, S, G, 1, D], repeated to [B, S, G, R, D], as [B, S, G * R * D]."""
+    repeat = made_by(_unseen(op.operands[0]), "broadcast")
+    if repeat is None or not used_once(repeat.result) or not static(repeat.operands[0], repeat.result, op.result):
+        return False
+    x, wide, shape = repeat.operands[0], repeat.result.shape, op.result.shape
+    if len(wide) != 5 or len(shape) != 3:
+        return False
+    b, s, g, r, d = wide
+    if x.shape != (b, s, g, 1, d) or shape != (b, s, g * r * d) or op.attrs["heads"] != g * r:
+        return False
+    y = reshaped(rw, _before(op, rw, x, (b, s, g * d), g), x.shape, op)
+    rw.replace(op, [reshaped(rw, rw.insert("broadcast", y, before=op, shape=wide).result, shape, op)])
+    return True
+
+
 #: the second round sees operands without the users that the first one made dead
-ROUNDS: tuple[tuple[Pattern, ...], ...] = ((_rope, _partial), (_before_split, _one_position))
+ROUNDS: tuple[tuple[Pattern, ...], ...] = ((_rope, _partial), (_before_split, _one_position, _one_head, _before_repeat))
 
 
 @dataclass(frozen=True)

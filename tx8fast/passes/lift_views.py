@@ -69,18 +69,19 @@ def _heads_apart(weights: Weights) -> Pattern:
             return False
         if len(inner) < 2 or 1 in inner:  # columns of one head are ranges of columns, which later passes know
             return False
-        turn = sole_user(op.result)
-        turn = turn if turn is not None and turn.kind == "transpose" else None
-        perm = list(range(len(op.result.shape))) if turn is None else list(turn.attrs["perm"])
-        users = list((op if turn is None else turn).result.users)
-        cuts = [_cut(user, perm, len(lead)) for user in users]
+        plain = list(range(len(op.result.shape)))
+        users: list[tuple[Op, list[int]]] = []  # with the order of dimensions that they see
+        for user in op.result.users:
+            turned = [(u, list(user.attrs["perm"])) for u in user.result.users] if user.kind == "transpose" else []
+            users += turned or [(user, plain)]
+        cuts = [_cut(user, perm, len(lead)) for user, perm in users]
         if len(users) < 2 or None in cuts or len({cut[0] for cut in cuts if cut}) != 1 or not _disjoint(cuts):
             return False
         alone = [weights.only_used(w, lambda user, i: user is product)]
         alone += [weights.only_used(bias, lambda user, i: True)] if bias is not None else []
         if None in alone:
             return False
-        for user, cut in zip(users, cuts, strict=True):
+        for (user, perm), cut in zip(users, cuts, strict=True):
             assert cut is not None
             across = 0 if product.attrs["trans_b"] else 1
             part = rw.insert(
@@ -95,12 +96,33 @@ def _heads_apart(weights: Weights) -> Pattern:
             axis, _, size = cut
             own = [size if i == axis else n for i, n in enumerate(inner)]
             part = reshaped(rw, part, (*lead, *own), op)
-            if turn is not None:
+            if perm != plain:
                 part = rw.insert("transpose", part, before=op, perm=perm).result
             rw.replace(user, [part])
         return True
 
     return Pattern("heads-apart", ("tx8be.reshape",), apply)
+
+
+def _parts_first(op: Op, rw: Rewriter) -> bool:
+    """Ranges of columns of f(x) are f of ranges of columns, for an f that works on each number alone and views that keep the columns."""
+    users = list(op.result.users)
+    if len(users) < 2 or len(op.operands) != 1 or not static(op.result, op.operands[0]):
+        return False
+    x, lead = op.operands[0], len(op.result.shape) - 1
+    if x.shape[-1:] != op.result.shape[-1:] or sole_user(x) is not op:
+        return False
+    cuts = [_cut(user, list(range(lead + 1)), lead) for user in users]
+    if None in cuts or not _disjoint(cuts):
+        return False
+    attrs = {n: op.attrs[n] for n in op.info.attrs if n in op.attrs}
+    for user, cut in zip(users, cuts, strict=True):
+        assert cut is not None
+        start, size = [0] * (len(x.shape) - 1) + [cut[1]], [*x.shape[:-1], cut[2]]
+        part = rw.insert("slice", x, before=op, start=start, size=size, step=[1] * len(size)).result
+        own = {**attrs, "shape": (*op.result.shape[:-1], cut[2])} if "shape" in attrs else attrs
+        rw.replace(user, [rw.insert(op.kind, part, before=op, **own).result])
+    return True
 
 
 def _product(v: Value) -> tuple[Op | None, Value | None]:
@@ -161,6 +183,9 @@ class LiftViews(CompilerPass):
     limit_bytes: int = 1 << 26
 
     def run(self, program: IRProgram) -> PassResult:
-        patterns = (_known_places(Constants(program, self.limit_bytes)), _heads_apart(Weights(program)))
-        result = rewrite_greedily(program.ctx, program.module, patterns)
-        return PassResult(result.changed, {**result.applied, "dead": result.dead})
+        parts = Pattern("parts-first", ("tx8be.reshape", "tx8be.clamp"), _parts_first)
+        # parts are seen behind views, so all of them come first
+        rounds = ((_known_places(Constants(program, self.limit_bytes)),), (_heads_apart(Weights(program)), parts))
+        results = [rewrite_greedily(program.ctx, program.module, patterns) for patterns in rounds]
+        applied = {name: n for result in results for name, n in result.applied.items()}
+        return PassResult(any(r.changed for r in results), {**applied, "dead": sum(r.dead for r in results)})
