@@ -205,3 +205,73 @@ def test_a_mask_is_seen_behind_scores_that_were_turned():
     s = g("transpose", g("gemm", g.args["k"], g.args["q"], trans_b=True), perm=(0, 1, 3, 2))
     y = g("gemm", g("softmax", g("add", s, g.array("m", CAUSAL))), g.args["v"])
     assert "add" not in lifted(g.done(y=y), LiftAttention())
+
+
+SLOPES = np.linspace(-1, 1, T, dtype=np.float32)[None, None]
+
+
+@pytest.mark.parametrize("viewed", [False, True])
+def test_slopes_beside_a_mask(viewed):
+    """The mask is the softmax's also where something else is added to the scores before it."""
+    g = inputs()
+    s = g("mul", g("gemm", g.args["q"], g.args["k"], trans_b=True), constant(g, 0.5))
+    s = g("reshape", s, shape=(2, S, T)) if viewed else s
+    s = g("add", s, g.array("slopes", np.broadcast_to(SLOPES, (2, 1, T)).copy()))
+    s = g("reshape", s, shape=(1, 2, S, T)) if viewed else s
+    p = g("softmax", g("add", s, g.array("m", CAUSAL[None, None])))
+    program = g.done(y=g("gemm", p, g.args["v"]))
+    lifted(program, LiftAttention())
+    (soft,) = ops_of(program, "softmax")
+    assert len(soft.operands) == 2 and soft.operands[1].shape == (1, 1, S, T)
+
+
+@pytest.mark.parametrize("inverse", [False, True])
+def test_scores_are_chosen_or_hidden(inverse):
+    g = inputs()
+    s, seen = g("gemm", g.args["q"], g.args["k"], trans_b=True), CAUSAL == 0
+    low = constant(g, -1e30)
+    chosen = (g.array("c", ~seen), low, s) if inverse else (g.array("c", seen), s, low)
+    program = g.done(y=g("gemm", g("softmax", g("select", *chosen)), g.args["v"]))
+    assert "select" in lifted(program, LiftAttention())
+    (soft,) = ops_of(program, "softmax")
+    assert len(soft.operands) == 2 and soft.operands[1].shape == (S, T)
+
+
+@pytest.mark.parametrize("case", ["known", "a row sees nothing", "not known"])
+def test_two_masks_are_one_if_both_are_known(case):
+    g = inputs(m=((S, T), "f32"))
+    s, other = g("gemm", g.args["q"], g.args["k"], trans_b=True), np.where(np.arange(T) < 2, 0, -3e38) * np.ones((S, 1))
+    if case == "a row sees nothing":
+        other[3] = -3e38
+    mask = g.args["m"] if case == "not known" else g.array("other", other.astype(np.float32))
+    chosen = g("select", g.array("c", CAUSAL == 0), s, constant(g, -3.4e38))
+    program = g.done(y=g("gemm", g("softmax", g("add", chosen, mask)), g.args["v"]))
+    lifted(program, LiftAttention(), inputs={"m": other.astype(np.float32)})
+    (soft,) = ops_of(program, "softmax")
+    assert (soft.operands[0].op.kind == "gemm") is (case == "known")
+
+
+@pytest.mark.parametrize("low", [-np.inf, -3e38])
+def test_masks_of_items_behind_a_guard(low):
+    """Rows of which nothing is seen are nothing, the others what they are, although the mask is finite in between."""
+    g = SmallGraph(
+        q=((3, 2, S, 8), "f32"), k=((3, 2, T, 8), "f32"), v=((3, 2, T, 8), "f32"), there=((3, 1, 1, T), "pred")
+    )
+    s = g("gemm", g.args["q"], g.args["k"], trans_b=True)
+    mask = g("select", g.args["there"], constant(g, 0.0), constant(g, low))
+    p = g("softmax", g("add", s, mask))
+    p = g("select", g("isnan", p), constant(g, 0.0), p)
+    there = np.arange(T) < np.array([T, 2, 0 if low == -np.inf else 1])[:, None]
+    program = g.done(y=g("gemm", p, g.args["v"]))
+    with np.errstate(invalid="ignore"):
+        left = lifted(program, LiftAttention(), inputs={"there": there.reshape(3, 1, 1, T)})
+    assert "isnan" not in left and len(ops_of(program, "softmax")[0].operands) == 2
+
+
+def test_a_mask_times_infinity_keeps_its_guard():
+    g = inputs(m=((S, T), "f32"))
+    mask = g("mul", g.args["m"], constant(g, -np.inf))
+    p = g("softmax", g("add", g("gemm", g.args["q"], g.args["k"], trans_b=True), mask))
+    program = g.done(y=g("gemm", g("select", g("isnan", p), constant(g, 0.0), p), g.args["v"]))
+    with np.errstate(invalid="ignore"):
+        assert "isnan" in lifted(program, LiftAttention(), inputs={"m": np.eye(S, T, dtype=np.float32)})

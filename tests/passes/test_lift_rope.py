@@ -143,3 +143,37 @@ def test_known_rows_may_count_from_the_end(places, written):
     at = constant(g, np.reshape(places, (-1, 1)), np.int64)
     left = lifted(g.done(y=g("scatter_nd", g.args["cache"], at, g.args["new"])), LiftCache())
     assert ("kv_update" in left, "scatter_nd" in left) == (written, not written)
+
+
+@pytest.mark.parametrize("style", ["half", "interleaved"])
+def test_part_of_the_lanes_of_heads_side_by_side(style):
+    """[B, S, H, D], the first lanes of each head rotated before the heads are turned."""
+    g = SmallGraph(x=((2, 6, 48), "f32"), c=((6, 1, 8), "f32"), s=((6, 1, 8), "f32"))
+    x = g("reshape", g.args["x"], shape=(2, 6, 4, 12))
+    turned = rotated(g, cut(g, x, 0, 8), g.args["c"], g.args["s"], style=style)
+    p = g.done(y=g("concat", turned, cut(g, x, 8, 4), axis=3))
+    left = lifted(p, LiftRope())
+    assert left.count("rope") == 1 and "concat" not in left and "slice" not in left
+    (rope,) = ops_of(p, "rope")
+    assert (rope.attrs["heads"], rope.attrs["rotary_dim"], rope.attrs["style"]) == (4, 8, style)
+
+
+@pytest.mark.parametrize("turned", [True, False])
+def test_a_single_head_is_rotated_as_it_lies(turned):
+    g = SmallGraph(x=((1, 6, 8), "f32"), c=((6, 8), "f32"), s=((6, 8), "f32"))
+    x = g("reshape", g.args["x"], shape=(1, 6, 1, 8) if turned else (1, 1, 6, 8))
+    x = g("transpose", x, perm=(2, 0, 1, 3)) if turned else x
+    p = g.done(y=rotated(g, x, g.args["c"], g.args["s"]))
+    lifted(p, LiftRope())
+    assert ops_of(p, "rope")[0].result.shape == (1, 6, 8)
+
+
+def test_heads_that_others_share_are_rotated_once():
+    g = SmallGraph(x=((2, 6, 16), "f32"), c=((6, 8), "f32"), s=((6, 8), "f32"))
+    once = g("reshape", g.args["x"], shape=(2, 6, 2, 1, 8))
+    many = g("reshape", g("broadcast", once, shape=(2, 6, 2, 3, 8)), shape=(2, 6, 6, 8))
+    y = rotated(g, g("transpose", many, perm=(0, 2, 1, 3)), g.args["c"], g.args["s"])
+    p = g.done(y=g("relu", y))
+    left = lifted(p, LiftRope())
+    assert left.index("rope") < left.index("broadcast")
+    assert ops_of(p, "rope")[0].attrs["heads"] == 2

@@ -5,6 +5,7 @@ import pytest
 from passes.lift_check import RNG, constant, lifted
 from support.small_graph import SmallGraph
 
+from tx8fast.passes.canonical_form import CanonicalForm
 from tx8fast.passes.lift_views import LiftViews
 
 SHAPE = (3, 4, 2)
@@ -67,3 +68,51 @@ def test_places_that_are_not_there_are_left_to_who_refuses_them(place):
     g = SmallGraph(x=(SHAPE, "f32"))
     program = g.done(y=g("gather", g.args["x"], constant(g, [place], I64), axis=1))
     assert not LiftViews().run(program).changed
+
+
+def weight(g, name, *shape):
+    return g.array(name, RNG.standard_normal(shape).astype(np.float32))
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_heads_of_one_product_go_separate_ways_turned_or_not(bias):
+    """Queries, one key and one value of every group: of the product as it lies, and of it with the heads in front."""
+    g = SmallGraph(x=((2, 5, 16), "f32"))
+    y = g("gemm", g.args["x"], weight(g, "w", 16, 64))
+    y = g("reshape", g("add", y, weight(g, "b", 64)) if bias else y, shape=(2, 5, 2, 4, 8))
+    queries = g("slice", y, start=(0, 0, 0, 0, 0), size=(2, 5, 2, 2, 8), step=(1,) * 5)
+    turned = g("transpose", y, perm=(3, 0, 1, 2, 4))
+    rest = [g("gather_nd", turned, constant(g, [[place]], I64)) for place in (-2, -1)]
+    program = g.done(q=queries, k=rest[0], v=rest[1])
+    left = lifted(program, LiftViews())
+    assert left.count("gemm") == 3 and not {"slice", "gather_nd"} & set(left)
+
+
+def test_heads_that_overlap_stay_in_one_product():
+    g = SmallGraph(x=((2, 5, 16), "f32"))
+    y = g("reshape", g("gemm", g.args["x"], weight(g, "w", 16, 32)), shape=(2, 5, 4, 8))
+    a = g("slice", y, start=(0, 0, 0, 0), size=(2, 5, 3, 8), step=(1,) * 4)
+    b = g("slice", g("transpose", y, perm=(2, 0, 1, 3)), start=(2, 0, 0, 0), size=(2, 2, 5, 8), step=(1,) * 4)
+    assert lifted(g.done(a=a, b=b), LiftViews()).count("gemm") == 1
+
+
+@pytest.mark.parametrize("between", ["clamp", "reshape", "both"])
+def test_columns_are_taken_of_the_product_itself(between):
+    g = SmallGraph(x=((3, 5, 16), "f32"))
+    y = g("gemm", g.args["x"], weight(g, "w", 16, 24))
+    y = y if between == "reshape" else g("clamp", y, lo=-0.5, hi=0.5)
+    y = y if between == "clamp" else g("reshape", y, shape=(1, 15, 24))
+    lead = y.shape[:-1]
+    parts = {n: g("slice", y, start=(*[0] * len(lead), a), size=(*lead, b - a), step=(1,) * (len(lead) + 1))
+             for n, a, b in (("q", 0, 16), ("k", 16, 20), ("v", 20, 24))}  # fmt: skip
+    left = lifted(g.done(**parts), LiftViews(), CanonicalForm())
+    assert left.count("gemm") == 3 and "slice" not in left
+
+
+@pytest.mark.parametrize("reason", ["they overlap", "all is read too"])
+def test_columns_that_stay_behind(reason):
+    g = SmallGraph(x=((3, 5, 16), "f32"))
+    y = g("clamp", g("gemm", g.args["x"], weight(g, "w", 16, 24)), lo=-0.5, hi=0.5)
+    a, b = (g("slice", y, start=(0, 0, s), size=(3, 5, 13), step=(1,) * 3) for s in (0, 11))
+    rest = {"z": g("relu", y)} if reason == "all is read too" else {}
+    assert lifted(g.done(a=a, b=b, **rest), LiftViews()).count("clamp") == 1
