@@ -101,7 +101,7 @@ def test_columns_are_taken_of_the_product_itself(between):
     g = SmallGraph(x=((3, 5, 16), "f32"))
     y = g("gemm", g.args["x"], weight(g, "w", 16, 24))
     y = y if between == "reshape" else g("clamp", y, lo=-0.5, hi=0.5)
-    y = y if between == "clamp" else g("reshape", y, shape=(1, 15, 24))
+    y = y if between == "clamp" else g("reshape", y, shape=(1, 3, 5, 24))
     lead = y.shape[:-1]
     parts = {n: g("slice", y, start=(*[0] * len(lead), a), size=(*lead, b - a), step=(1,) * (len(lead) + 1))
              for n, a, b in (("q", 0, 16), ("k", 16, 20), ("v", 20, 24))}  # fmt: skip

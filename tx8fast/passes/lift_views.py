@@ -112,6 +112,8 @@ def _parts_first(op: Op, rw: Rewriter) -> bool:
     x, lead = op.operands[0], len(op.result.shape) - 1
     if x.shape[-1:] != op.result.shape[-1:] or sole_user(x) is not op:
         return False
+    if op.kind == "reshape" and len(x.shape) < 3:
+        return False  # rows of a batch: the view itself moves up
     cuts = [_cut(user, list(range(lead + 1)), lead) for user in users]
     if None in cuts or not _disjoint(cuts):
         return False
