@@ -275,3 +275,14 @@ def test_a_mask_times_infinity_keeps_its_guard():
     program = g.done(y=g("gemm", g("select", g("isnan", p), constant(g, 0.0), p), g.args["v"]))
     with np.errstate(invalid="ignore"):
         assert "isnan" in lifted(program, LiftAttention(), inputs={"m": np.eye(S, T, dtype=np.float32)})
+
+
+@pytest.mark.parametrize("case", ["its own", "another axis", "of another", "not kept"])
+def test_a_softmax_takes_its_maximum_away_itself(case):
+    g = SmallGraph(x=((3, 5, 5), "f32"), z=((3, 5, 5), "f32"))
+    x = g.args["x"]
+    top = g("reduce", g.args["z"] if case == "of another" else x, op="max", axes=(1 if case == "another axis" else 2,),
+            keepdims=case != "not kept")  # fmt: skip
+    top = g("reshape", top, shape=(3, 1, 5)) if case == "not kept" else top
+    left = lifted(g.done(y=g("softmax", g("sub", x, top))), LiftAttention())
+    assert ("sub" not in left) is (case == "its own")

@@ -177,3 +177,25 @@ def test_heads_that_others_share_are_rotated_once():
     left = lifted(p, LiftRope())
     assert left.index("rope") < left.index("broadcast")
     assert ops_of(p, "rope")[0].attrs["heads"] == 2
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+def test_halves_that_are_computed_apart(pairs):
+    """Tables of half the lanes; lanes that lie in pairs give halves, too."""
+    g = SmallGraph(x=((1, 2, 6, 16), "f32"), c=((1, 1, 6, 8), "f32"), s=((1, 1, 6, 8), "f32"))
+    x, c, s = (g.args[n] for n in "xcs")
+    a, b = (cut(g, x, 0, 8, 2), cut(g, x, 1, 8, 2)) if pairs else (cut(g, x, 0, 8), cut(g, x, 8, 8))
+    first = g("sub", g("mul", a, c), g("mul", b, s))
+    p = g.done(y=g("concat", first, g("add", g("mul", b, c), g("mul", s, a)), axis=3))
+    left = lifted(p, LiftRope())
+    assert left.count("rope") == 1 and "sub" not in left and left.count("slice") == 2 * pairs
+
+
+@pytest.mark.parametrize("case", ["another table", "the same half twice", "added"])
+def test_halves_that_do_not_turn_each_other(case):
+    g = SmallGraph(x=((2, 6, 16), "f32"), c=((6, 8), "f32"), s=((6, 8), "f32"), t=((6, 8), "f32"))
+    x, c, s = (g.args[n] for n in "xcs")
+    a, b = cut(g, x, 0, 8), cut(g, x, 0 if case == "the same half twice" else 8, 8)
+    first = g("add" if case == "added" else "sub", g("mul", a, c), g("mul", b, s))
+    last = g("mul", a, g.args["t"] if case == "another table" else s)
+    assert "rope" not in lifted(g.done(y=g("concat", first, g("add", g("mul", b, c), last), axis=2)), LiftRope())

@@ -116,3 +116,40 @@ def test_columns_that_stay_behind(reason):
     a, b = (g("slice", y, start=(0, 0, s), size=(3, 5, 13), step=(1,) * 3) for s in (0, 11))
     rest = {"z": g("relu", y)} if reason == "all is read too" else {}
     assert lifted(g.done(a=a, b=b, **rest), LiftViews()).count("clamp") == 1
+
+
+WRITTEN = {
+    "all": ([range(3), range(3, 5)], True),
+    "the last first": ([range(3, 5), range(3)], True),
+    "from the end": ([range(3), range(-2, 0)], True),
+    "some twice": ([range(4), range(3, 5)], False),
+    "one is missing": ([range(3), range(4, 5)], False),
+    "not in order": ([(1, 0, 2), range(3, 5)], False),
+}
+
+
+@pytest.mark.parametrize("case", WRITTEN)
+def test_rows_that_are_all_written(case):
+    ranges, whole = WRITTEN[case]
+    g = SmallGraph(x=((5, 2, 3), "f32"), a=((len(ranges[0]), 2, 3), "f32"), b=((len(ranges[1]), 2, 3), "f32"))
+    y = g.args["x"]
+    for name, places in zip("ab", ranges):
+        y = g("scatter_nd", y, constant(g, np.array(places)[:, None], I64), g.args[name], combine="set")
+    assert ("concat" in lifted(g.done(y=y), LiftViews())) is whole
+
+
+def test_rows_that_are_added_are_no_parts():
+    g = SmallGraph(x=((4, 3), "f32"), a=((2, 3), "f32"))
+    y = g.args["x"]
+    for places in ([[0], [1]], [[2], [3]]):
+        y = g("scatter_nd", y, constant(g, places, I64), g.args["a"], combine="add")
+    assert lifted(g.done(y=y), LiftViews()).count("scatter_nd") == 2
+
+
+def test_halves_that_turn_each_other_stay_in_one_product():
+    g = SmallGraph(x=((2, 5, 16), "f32"), c=((5, 1, 4), "f32"))
+    y = g("reshape", g("gemm", g.args["x"], weight(g, "w", 16, 32)), shape=(2, 5, 4, 8))
+    a, b = (g("slice", y, start=(0, 0, 0, s), size=(2, 5, 4, 4), step=(1,) * 4) for s in (0, 4))
+    turned = [g("mul", v, g.args["c"]) for v in (a, b, a, b)]
+    program = g.done(y=g("sub", *turned[:2]), z=g("add", *turned[2:]))
+    assert lifted(program, LiftViews()).count("gemm") == 1

@@ -99,6 +99,26 @@ def _repeated_mask(op: Op, rw: Rewriter) -> bool:
     return True
 
 
+@pattern("softmax", benefit=4)
+def _less_the_greatest(op: Op, rw: Rewriter) -> bool:
+    """softmax(x - max(x)): it takes the maximum away itself."""
+    less = made_by(op.operands[0], "sub")
+    greatest = made_by(less.operands[1], "reduce") if less is not None else None
+    if (
+        less is None
+        or greatest is None
+        or greatest.operands[0] is not less.operands[0]
+        or greatest.attrs["op"] != "max"
+    ):
+        return False
+    rank = len(op.result.shape)
+    axes = [a % rank for a in greatest.attrs["axes"]]
+    if mask_of(op) is not None or axes != [op.attrs["axis"] % rank] or not greatest.attrs["keepdims"]:
+        return False
+    rw.set_operand(op, 0, less.operands[0])
+    return True
+
+
 @pattern("softmax", benefit=2)
 def _scale(op: Op, rw: Rewriter) -> bool:
     """softmax(x * c, mask)."""
@@ -243,6 +263,7 @@ class LiftAttention(CompilerPass):
     def run(self, program: IRProgram) -> PassResult:
         constants = Constants(program, self.limit_bytes)
         patterns = (
+            _less_the_greatest,
             _mask,
             _repeated_mask,
             chosen_mask(constants),

@@ -104,6 +104,39 @@ def _rope(op: Op, rw: Rewriter) -> bool:
     return False
 
 
+def _multiplies(v: Value, a: Value, b: Value) -> bool:
+    """True if v = a * b."""
+    op = made_by(v, "mul")
+    return op is not None and any(same(p, a) and same(q, b) for p, q in orders(op))
+
+
+@pattern("concat", benefit=2)
+def _halves(op: Op, rw: Rewriter) -> bool:
+    """a * cos - b * sin beside b * cos + a * sin, of the halves a and b of all lanes; tables are half as wide."""
+    if len(op.operands) != 2 or op.attrs["axis"] % len(op.result.shape) != len(op.result.shape) - 1:
+        return False
+    less, more = made_by(op.operands[0], "sub"), made_by(op.operands[1], "add")
+    parts = [made_by(v, "mul") for v in less.operands] if less is not None else []
+    if more is None or not parts or None in parts:
+        return False
+    for a, cos in orders(parts[0]):  # type: ignore[arg-type]
+        for b, sin in orders(parts[1]):  # type: ignore[arg-type]
+            lo, hi, d = _lanes(a), _lanes(b), op.result.shape[-1]
+            if lo is None or hi is None or not same(lo[0], hi[0]) or not static(cos, sin):
+                continue
+            cuts = (lo[1:], hi[1:])
+            if cuts not in (((0, d // 2, 1), (d // 2, d // 2, 1)), ((0, d // 2, 2), (1, d // 2, 2))):
+                continue
+            turned = any(_multiplies(p, b, cos) and _multiplies(q, a, sin) for p, q in orders(more))
+            if not turned or any(t.shape[-1:] != (d // 2,) for t in (cos, sin)):
+                continue
+            # lanes that lie in pairs are put into halves first, as the result has them
+            x = lo[0] if cuts[0][2] == 1 else rw.insert("concat", a, b, before=op, axis=len(a.shape) - 1).result
+            wide = [rw.insert("concat", t, t, before=op, axis=len(t.shape) - 1).result for t in (cos, sin)]
+            return _emit(op, rw, x, wide[0], wide[1], "half")
+    return False
+
+
 def _emit(op: Op, rw: Rewriter, x: Value, cos: Value, sin: Value, style: str) -> bool:
     if x.type is not op.result.type or x.dtype not in _FLOATS or not static(x, cos, sin):
         return False
@@ -244,7 +277,10 @@ def _before_repeat(op: Op, rw: Rewriter) -> bool:
 
 
 #: the second round sees operands without the users that the first one made dead
-ROUNDS: tuple[tuple[Pattern, ...], ...] = ((_rope, _partial), (_before_split, _one_position, _one_head, _before_repeat))
+ROUNDS: tuple[tuple[Pattern, ...], ...] = (
+    (_rope, _halves, _partial),
+    (_before_split, _one_position, _one_head, _before_repeat),
+)
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,35 @@ def _known_places(constants: Constants) -> Pattern:
     return Pattern("known-places", ("tx8be.gather", "tx8be.gather_nd"), apply)
 
 
+def _all_written(constants: Constants) -> Pattern:
+    def apply(op: Op, rw: Rewriter) -> bool:
+        """Ranges of rows that are written one after another over all that was there are put together."""
+        parts: list[tuple[int, int, Value]] = []
+        last: Op | None = op
+        while last is not None:
+            rows, places, new = last.operands
+            known = constants.array(places) if static(rows, places, new) else None
+            plain = last.attrs["combine"] == "set" and places.shape[-1:] == (1,) and len(places.shape) == 2
+            if known is None or not plain or new.shape != (places.shape[0], *rows.shape[1:]):
+                return False
+            start = int(known[0, 0]) + (rows.shape[0] if known[0, 0] < 0 else 0)
+            if not (np.diff(known[:, 0]) == 1).all() or start + len(known) > rows.shape[0]:
+                return False
+            parts.append((start, start + len(known), new))
+            last = made_by(rows, "scatter_nd") if sole_user(rows) is last else None
+        ends = 0
+        for start, end, _ in sorted(parts, key=lambda p: p[:2]):
+            if start != ends:
+                return False
+            ends = end
+        if ends != op.result.shape[0] or len(parts) < 2:
+            return False
+        rw.replace_with(op, "concat", *(v for *_, v in sorted(parts, key=lambda p: p[:2])), axis=0)
+        return True
+
+    return Pattern("all-written", ("tx8be.scatter_nd",), apply)
+
+
 def _heads_apart(weights: Weights) -> Pattern:
     def apply(op: Op, rw: Rewriter) -> bool:
         """Of a product whose columns are seen as heads of several parts, queries, keys and values in turn, one product for each part."""
@@ -150,6 +179,12 @@ def _cut(op: Op, perm: list[int], lead: int) -> tuple[int, int, int] | None:
         return None
     if any(user.kind == "concat" and user.attrs["axis"] % len(whole) == taken[0] for user in op.result.users):
         return None  # lanes that are turned and lanes that are not meet again
+    if (
+        size[taken[0]] * 2 == whole[-1]
+        and taken[0] == len(whole) - 1
+        and [u.kind for u in op.result.users] == ["mul"] * 2
+    ):
+        return None  # halves that turn each other
     return perm[taken[0]] - lead, start[taken[0]], size[taken[0]]
 
 
@@ -187,7 +222,8 @@ class LiftViews(CompilerPass):
     def run(self, program: IRProgram) -> PassResult:
         parts = Pattern("parts-first", ("tx8be.reshape", "tx8be.clamp"), _parts_first)
         # parts are seen behind views, so all of them come first
-        rounds = ((_known_places(Constants(program, self.limit_bytes)),), (_heads_apart(Weights(program)), parts))
+        constants = Constants(program, self.limit_bytes)
+        rounds = ((_known_places(constants), _all_written(constants)), (_heads_apart(Weights(program)), parts))
         results = [rewrite_greedily(program.ctx, program.module, patterns) for patterns in rounds]
         applied = {name: n for result in results for name, n in result.applied.items()}
         return PassResult(any(r.changed for r in results), {**applied, "dead": sum(r.dead for r in results)})
