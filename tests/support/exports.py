@@ -34,7 +34,7 @@ PADDED: dict[str, tuple[str, dict[str, Any]]] = {
 }  # fmt: skip
 #: exports with the layers of the builder, by operator set
 SAME_LAYERS = {"llama": 20, "mistral": 23, "qwen3": 18, "gemma2": 23, "gpt2": 18, "opt": 20, "granite": 20, "olmo2": 23,
-               "smollm3": 20, "vit": 23, "mixtral": 23, "qwen3_moe": 20, "gpt_neox-serial": 20}  # fmt: skip
+               "smollm3": 20, "vit": 23, "mixtral": 23, "qwen3_moe": 20, "gpt_neox-serial": 20, "gpt_neox": 20}  # fmt: skip
 #: those that are stored, too
 STORED = ("bert", "gemma", "gemma3_text", "gpt2", "llama", "mistral", "mixtral", "phi3", "qwen2", "qwen3", "qwen3_moe")
 

@@ -40,7 +40,8 @@ def _layer(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, Made]:
     y = _channels(m, m.norm(y, name + "attn_post_norm"), name + "attn_scale")
     if c.parallel:
         z = feed_forward(m, i, h if c.one_norm else norm(x, name + "mlp_norm"))
-        return m.b("add", m.b("add", x, y, loc=name + "attn_residual"), z, loc=name + "mlp_residual"), made
+        first, last = (z, x) if c.parts_first else (x, z)
+        return m.b("add", m.b("add", first, y, loc=name + "attn_residual"), last, loc=name + "mlp_residual"), made
     if c.stream is not None:
         x, y = _weighed(
             m, x, y, c.stream.attention if c.mixer(i) == "attention" else c.stream.others, name + "attn_residual"

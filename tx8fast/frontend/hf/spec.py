@@ -279,6 +279,7 @@ class ModelConfig:
     gate_slope: float = 1.702
     parallel: bool = False  # attention and feed-forward part read the same residual stream
     one_norm: bool = False  # ... through the same norm
+    parts_first: bool = False  # ... and what they give is added before it joins the stream
     post_norm: bool = False  # norms after the residual sum
     attention_scale: float = 1.0
     attention_cap: float = 0.0

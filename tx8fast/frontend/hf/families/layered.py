@@ -43,7 +43,7 @@ FAMILIES: dict[str, Family] = {
                             fields={"windows": pattern_layers(4)}, parts=(unturned_far,)),
     "phi": Family("parallel parts behind one norm, rotation of a part of each head, bias of the logits",
                   _DENSE.but("mlp_norm", mlp__up_proj="mlp.fc1", mlp__down_proj="mlp.fc2"),
-                  {**_BIASED, **_QK_NORM, "parallel": True, "one_norm": True, "head_bias": True}, (rotation(part=0.5),),
+                  {**_BIASED, **_QK_NORM, "parallel": True, "one_norm": True, "parts_first": True, "head_bias": True}, (rotation(part=0.5),),
                   norm="layer", defaults={"hidden_act": "gelu_new"}),
     "persimmon": Family("query-key-value interleaved per head, query and key norms with biases, squared relu",
                         _DENSE.but(self_attn__qkv="self_attn.query_key_value", mlp__up_proj="mlp.dense_h_to_4h",

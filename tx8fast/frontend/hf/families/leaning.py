@@ -40,7 +40,12 @@ def _falcon(r: Reader, f: Fields) -> Fields:
     parallel = new or r.flag("parallel_attn", True)
     two = new and r.size("num_ln_in_parallel_attn", 2) == 2
     kv_heads = r.size("num_kv_heads", f["heads"]) if new else 1 if r.flag("multi_query", True) else f["heads"]
-    fields: Fields = {"kv_heads": kv_heads or 1, "parallel": parallel, "one_norm": parallel and not two}
+    fields: Fields = {
+        "kv_heads": kv_heads or 1,
+        "parallel": parallel,
+        "parts_first": parallel,
+        "one_norm": parallel and not two,
+    }
     if two:
         fields["renamed"] = (("attn_norm", "ln_attn"), ("mlp_norm", "ln_mlp"))
     if leaning:  # slopes count before the scores are scaled
