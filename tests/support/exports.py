@@ -37,8 +37,15 @@ SAME_LAYERS = {"llama": 20, "mistral": 23, "qwen3": 18, "gemma2": 23, "gpt2": 18
                "smollm3": 20, "vit": 23, "mixtral": 23, "qwen3_moe": 20, "gpt_neox-serial": 20, "gpt_neox": 20}  # fmt: skip
 #: those that are stored, too
 STORED = ("bert", "gemma", "gemma3_text", "gpt2", "llama", "mistral", "mixtral", "phi3", "qwen2", "qwen3", "qwen3_moe")
+#: checkpoints whose exports cost what their config.json does, 3 % more at most
+SAME_COST = (
+    "gemma gemma2 gemma3_text gpt2 gpt_neox gpt_neox-serial granite llama mistral olmo2 opt-after opt phi3 phi3-longrope qwen2 qwen3 smollm3 "
+    "apertus arcee bloom cohere cohere2 ernie4_5 exaone4 exaone4-all falcon falcon-grouped falcon-rw gemma4_text glm glm4 gpt_bigcode "
+    "gpt_bigcode-heads gpt_neo gptj helium hunyuan_v1_dense ministral ministral3 mllama mpt nemotron olmo olmo3 persimmon phi seed_oss stablelm "
+    "starcoder2"
+).split()
 
 
 def exported() -> set[str]:
     """The families, by `model_type`."""
-    return {*DECODERS, *MIXTURES, *PADDED, *STORED, *(case.partition("-")[0] for case in SAME_LAYERS)}
+    return {*DECODERS, *MIXTURES, *PADDED, *STORED, *(case.partition("-")[0] for case in (*SAME_LAYERS, *SAME_COST))}

@@ -40,12 +40,18 @@ def next_step(directory, case, found):
         shorter = import_hf(directory, HfOptions(batch=BATCH, seq=SEQ - 1))
         before = run_graph(shorter, {"input_ids": token_ids(case)[:, :-1]})
         step |= {n.replace("present", "past"): before[n] for n in states}
+    return step | slots(found, states)
+
+
+def slots(found, states):
+    """Caches with the rows of a prefill but its last."""
+    made = {}
     for name, rows in found.items():
         if name != "logits" and name not in states:
             cache = np.full((BATCH, PAST, rows.shape[-1]), 9.0, rows.dtype)
             cache[:, : SEQ - 1] = rows[:, : SEQ - 1]
-            step[name.replace("present", "past")] = cache
-    return step
+            made[name.replace("present", "past")] = cache
+    return made
 
 
 def run_prefill(directory, case, dtype, opt=2):
@@ -84,6 +90,26 @@ def half_ratio(directory, case, record, opt=2):
 def test_bf16_is_as_near_as_the_library_s_own(tmp_path, case):
     """Both computed in bf16 from weights rounded to it, against f32 from the same weights."""
     assert half_ratio(tmp_path, case, make_recorded(tmp_path, case, dtype="bfloat16")) <= 1.5
+
+
+@pytest.mark.skipif(not EVERY, reason="set TX8FAST_ALL_MODELS to run")
+@pytest.mark.parametrize("case", CONFIGS)
+def test_a_step_in_bf16_is_as_near_as_the_library_s_prefill(tmp_path, case):
+    """One row per sequence: so few scatter more than the eleven that the library's error is of."""
+    record = make_recorded(tmp_path, case, dtype="bfloat16")
+    config = read_config(tmp_path / "config.json")
+    found = run_prefill(tmp_path, case, "bf16")
+    states = {f"present.{i}.{k.name}" for i in range(config.layers) for k in config.caches(i) if not k.rows}
+    step = {"input_ids": token_ids(case)[:, -1:], "position": np.array([SEQ - 1])}
+    if states:
+        before = tx8fast.compile(tmp_path, phase="prefill", batch=BATCH, seq=SEQ - 1, dtype="bf16")
+        shorter = before.run({"input_ids": token_ids(case)[:, :-1]})
+        step |= {n.replace("present", "past"): shorter[n] for n in states}
+    step |= slots(found, states)
+    decode = tx8fast.compile(tmp_path, phase="decode", batch=BATCH, past=PAST, dtype="bf16")
+    off = np.asarray(decode.run(step)["logits"]).astype(np.float64)[:, 0] - record["half"][:, -1]
+    own = float(record["half_error"]) * np.abs(record["half"]).max()
+    assert np.sqrt(np.mean(off**2)) <= 1.75 * own
 
 
 @pytest.mark.parametrize("case", ["qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"])
