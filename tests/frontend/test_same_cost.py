@@ -17,8 +17,8 @@ ort = pytest.importorskip("onnxruntime")
 #: the shortest table of positions has 32 rows
 SEQ = 32
 #: cycles of an export over those of its config.json; with slopes the factor of the scores stays beside them, as what they are divided by it is
-#: no multiple of a power of two
-LIMIT = {"mpt": 1.12}
+#: no multiple of a power of two; keys that come before queries join other groups
+LIMIT = {"mpt": 1.12, "gptj": 1.04}
 
 
 @pytest.mark.parametrize("case", SAME_COST)
