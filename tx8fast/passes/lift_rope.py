@@ -86,6 +86,15 @@ def _table_places(table: tuple[int, ...], x: tuple[int, ...]) -> int | None:
     return len(x) - 2 - own[0]
 
 
+def _gap(x: tuple[int, ...], *tables: tuple[int, ...]) -> int | None:
+    """Return how many dimensions lie between positions and lanes of x, none or one, and -1 for one row for all; None if tables do not fit."""
+    gaps = {_table_places(t, x) for t in tables}
+    if None in gaps or len(gaps - {-1}) > 1:
+        return None
+    gap: int = max(gaps)  # type: ignore[type-var, assignment]
+    return gap if gap <= 1 else None
+
+
 @pattern("add", benefit=2)
 def _rope(op: Op, rw: Rewriter) -> bool:
     """x * cos + partner(x) * sin."""
@@ -128,7 +137,9 @@ def _halves(op: Op, rw: Rewriter) -> bool:
             if cuts not in (((0, d // 2, 1), (d // 2, d // 2, 1)), ((0, d // 2, 2), (1, d // 2, 2))):
                 continue
             turned = any(_multiplies(p, b, cos) and _multiplies(q, a, sin) for p, q in orders(more))
-            if not turned or any(t.shape[-1:] != (d // 2,) for t in (cos, sin)):
+            if not turned or any(t.shape[-1:] != (d // 2,) or t.dtype != a.dtype for t in (cos, sin)):
+                continue
+            if _gap(op.result.shape, *((*t.shape[:-1], d) for t in (cos, sin))) is None:
                 continue
             # lanes that lie in pairs are put into halves first, as the result has them
             x = lo[0] if cuts[0][2] == 1 else rw.insert("concat", a, b, before=op, axis=len(a.shape) - 1).result
@@ -142,11 +153,7 @@ def _emit(op: Op, rw: Rewriter, x: Value, cos: Value, sin: Value, style: str) ->
         return False
     if cos.dtype != x.dtype or sin.dtype != x.dtype:
         return False
-    gaps = {_table_places(t.shape, x.shape) for t in (cos, sin)}
-    if None in gaps or len(gaps - {-1}) > 1:
-        return False
-    gap = max(gaps)  # type: ignore[type-var]
-    if gap > 1:
+    if (gap := _gap(x.shape, cos.shape, sin.shape)) is None:
         return False
     d = x.shape[-1]
     sign = np.ones(d, np.float32)
@@ -253,7 +260,7 @@ def _unseen(v: Value) -> Value:
 def _one_head(op: Op, rw: Rewriter) -> bool:
     """A view that only sets a dimension of one head comes after the rotation."""
     shape, x = op.result.shape, _unseen(op.operands[0])
-    if op.attrs["heads"] != 1 or not 2 <= len(x.shape) < len(shape) or not static(x) or x.shape[-2:] != shape[-2:]:
+    if op.attrs["heads"] != 1 or not 3 <= len(x.shape) < len(shape) or not static(x) or x.shape[-2:] != shape[-2:]:
         return False
     rw.replace(op, [reshaped(rw, _before(op, rw, x, x.shape, 1), shape, op)])
     return True

@@ -66,7 +66,7 @@ def _all_written(constants: Constants) -> Pattern:
             rows, places, new = last.operands
             known = constants.array(places) if static(rows, places, new) else None
             plain = last.attrs["combine"] == "set" and places.shape[-1:] == (1,) and len(places.shape) == 2
-            if known is None or not plain or new.shape != (places.shape[0], *rows.shape[1:]):
+            if known is None or not known.size or not plain or new.shape != (places.shape[0], *rows.shape[1:]):
                 return False
             start = int(known[0, 0]) + (rows.shape[0] if known[0, 0] < 0 else 0)
             if not (np.diff(known[:, 0]) == 1).all() or start + len(known) > rows.shape[0]:
@@ -134,12 +134,12 @@ def _heads_apart(weights: Weights) -> Pattern:
 
 
 def _parts_first(op: Op, rw: Rewriter) -> bool:
-    """Ranges of columns of f(x) are f of ranges of columns, for an f that works on each number alone and views that keep the columns."""
+    """Ranges of columns of f(a product) are f of ranges of columns, for an f that works on each number alone and views that keep columns."""
     users = list(op.result.users)
     if len(users) < 2 or len(op.operands) != 1 or not static(op.result, op.operands[0]):
         return False
     x, lead = op.operands[0], len(op.result.shape) - 1
-    if x.shape[-1:] != op.result.shape[-1:] or sole_user(x) is not op:
+    if x.shape[-1:] != op.result.shape[-1:] or sole_user(x) is not op or not _of_product(x):
         return False
     if op.kind == "reshape" and len(x.shape) < 3:
         return False  # rows of a batch: the view itself moves up
@@ -154,6 +154,12 @@ def _parts_first(op: Op, rw: Rewriter) -> bool:
         own = {**attrs, "shape": (*op.result.shape[:-1], cut[2])} if "shape" in attrs else attrs
         rw.replace(user, [rw.insert(op.kind, part, before=op, **own).result])
     return True
+
+
+def _of_product(v: Value) -> bool:
+    while (op := made_by(v, "reshape", "clamp")) is not None:
+        v = op.operands[0]
+    return _product(v)[0] is not None
 
 
 def _product(v: Value) -> tuple[Op | None, Value | None]:

@@ -68,7 +68,7 @@ def _raise_heads(op: Op, rw: Rewriter) -> bool:
         return False
     first, *rest = joint.shape or (1,)
     lead = op.result.shape[: len(op.result.shape) - len(rest)]
-    if len(rest) < 2 or len(lead) < 2 or op.result.shape[len(lead) :] != tuple(rest):
+    if len(rest) < 2 or len(lead) < 2 or op.result.shape[len(lead) :] != tuple(rest) or math.prod(lead) != first:
         return False
     if not any(v.shape == joint.shape for v in made.operands):
         return False
