@@ -111,6 +111,16 @@ def test_batch_norm_with_known_statistics(known):
     assert ("batchnorm_inference" in left) is not known
 
 
+@pytest.mark.parametrize("case", ["its own mean", "of another", "another axis"])
+def test_a_norm_of_what_lost_its_mean(case):
+    g = SmallGraph(x=((2, 8, 8), "f32"), z=((2, 8, 8), "f32"))
+    x = g.args["x"]
+    of, axis = (g.args["z"] if case == "of another" else x), 1 if case == "another axis" else 2
+    less = g("sub", x, g("reduce", of, op="mean", axes=(axis,), keepdims=True))
+    y = g("rmsnorm", less, g.array("w", np.linspace(1, 2, 8, dtype=np.float32)), axes=(2,), eps=1e-5)
+    assert (lifted(g.done(y=y), LiftNorm()) == ["layernorm"]) is (case == "its own mean")
+
+
 # ---------------------------------------------------------------- activations
 
 

@@ -157,6 +157,21 @@ def _gamma(op: Op, rw: Rewriter) -> bool:
     return False
 
 
+@pattern("rmsnorm", benefit=2)
+def _centred(op: Op, rw: Rewriter) -> bool:
+    """The norm by the root of the mean square of x minus its mean is a layer norm of x."""
+    less = made_by(op.operands[0], "sub")
+    shift = None if less is None else _mean(less.operands[1])
+    if less is None or shift is None or op.attrs["heads"] != 1 or not static(op.result):
+        return False
+    rank = len(op.result.shape)
+    axes = tuple(sorted(a % rank for a in op.attrs["axes"]))
+    if shift[1] != axes or not same(shift[0], less.operands[0]) or less.operands[0].type is not op.result.type:
+        return False
+    rw.replace_with(op, "layernorm", less.operands[0], *op.operands[1:], axes=op.attrs["axes"], eps=op.attrs["eps"])
+    return True
+
+
 @pattern("add", benefit=2)
 def _beta(op: Op, rw: Rewriter) -> bool:
     for y, b in orders(op):
@@ -223,7 +238,7 @@ def _channel_scale(op: Op, rw: Rewriter) -> bool:
     return True
 
 
-PATTERNS: tuple[Pattern, ...] = (_norm, _gamma, _beta, _narrow, _channel_scale)
+PATTERNS: tuple[Pattern, ...] = (_norm, _gamma, _centred, _beta, _narrow, _channel_scale)
 
 
 @dataclass(frozen=True)

@@ -217,3 +217,20 @@ def _same_as_onnxruntime(n, arrays: dict[str, np.ndarray]) -> None:
     want = ort.InferenceSession(m.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, arrays)
     for a, b in zip(run_program(import_model(m), arrays), want, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(8,), (1, 8), (4, 8), (1, 4, 8), (4, 1)])
+@pytest.mark.parametrize("op", ["LayerNormalization", "RMSNormalization"])
+def test_gains_of_single_heads(op, shape):
+    """A norm takes parameters over its own axes alone; any others are factors and summands behind it."""
+    rng = np.random.default_rng(0)
+    gain, shift = (rng.standard_normal(shape).astype(np.float32) for _ in range(2))
+    layer = op == "LayerNormalization"
+    nodes = [node(op, "x g b" if layer else "x g", "y", axis=-1, epsilon=1e-3)]
+    weights = {"g": gain, "b": shift} if layer else {"g": gain}
+    program = imported(nodes, [info("x", [2, 3, 4, 8])], [info("y", None)], weights, opset=23)
+    x = rng.standard_normal((2, 3, 4, 8)).astype(np.float32)
+    less = x - x.mean(-1, keepdims=True) if layer else x
+    want = less / np.sqrt(np.square(less).mean(-1, keepdims=True) + 1e-3) * gain + (shift if layer else 0)
+    (found,) = run_program(program, {"x": x})
+    np.testing.assert_allclose(found, want, rtol=2e-6, atol=2e-6)

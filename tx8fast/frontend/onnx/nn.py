@@ -58,7 +58,15 @@ def _layer_norm(n: Node):
     axes = tuple(range(axis, x.rank))
     if n.wants(1) or n.wants(2):
         return _layer_norm_parts(n, x, gamma, beta, axes, eps)
-    return [n.op("layernorm", x, gamma, beta, axes=axes, eps=eps)]
+    if all(_of_axes(t, axes) for t in (gamma, beta)):
+        return [n.op("layernorm", x, gamma, beta, axes=axes, eps=eps)]
+    y = n.op("mul", n.op("layernorm", x, axes=axes, eps=eps), gamma)
+    return [y if beta is None else n.op("add", y, beta)]
+
+
+def _of_axes(t: Tensor | None, axes: tuple[int, ...]) -> bool:
+    """True if a parameter spans the normalised axes alone, as norms take them; gains of single heads do not."""
+    return t is None or all(d == 1 for d in t.shape[: max(0, t.rank - len(axes))])
 
 
 def _layer_norm_parts(n: Node, x: Tensor, gamma: Tensor, beta: Tensor | None, axes: tuple[int, ...], eps: float):
@@ -77,11 +85,13 @@ def _layer_norm_parts(n: Node, x: Tensor, gamma: Tensor, beta: Tensor | None, ax
 def _rms_norm(n: Node) -> Tensor:
     x, axis = n[0], n.axis(-1)
     scale = n[1]
-    axes = tuple(range(axis, x.rank))
+    axes, eps = tuple(range(axis, x.rank)), float(n.attr("epsilon", 1e-5))
     if scale.dtype != x.dtype:
-        y = n.op("rmsnorm", n.cast(x, "f32"), axes=axes, eps=float(n.attr("epsilon", 1e-5)))
+        y = n.op("rmsnorm", n.cast(x, "f32"), axes=axes, eps=eps)
         return n.op("mul", n.cast(y, scale.dtype), scale)
-    return n.op("rmsnorm", x, scale, axes=axes, eps=float(n.attr("epsilon", 1e-5)))
+    if not _of_axes(scale, axes):
+        return n.op("mul", n.op("rmsnorm", x, axes=axes, eps=eps), scale)
+    return n.op("rmsnorm", x, scale, axes=axes, eps=eps)
 
 
 def _batch_norm(n: Node):
