@@ -14,55 +14,28 @@ from dataclasses import dataclass
 import numpy as np
 from hunt import nearly
 from hunt.draft import Value, output_codes
-from hunt.formats import BF16, EPS, F16, F32, FLOATS, I64, NARROW, SMALLEST, array_of, has_narrow, subgraphs, widen
+from hunt.formats import EPS, F16, F32, FLOATS, I64, NARROW, SMALLEST, array_of, has_narrow, subgraphs, widen
+from hunt.op_kinds import (
+    CENTRED,
+    COORDINATES,
+    DECISIONS,
+    DIVISORS,
+    EARLY,
+    ELEMENTWISE,
+    EXACT,
+    FORMULAS,
+    INNER,
+    POLES,
+    PRODUCTS,
+    ROOTS,
+    SCORES,
+    UNDERFLOWS,
+    WRAPS,
+)
 from hunt.reference import Arrays, NoReference, Session, differs, with_all_values
 from hunt.steps import Steps, farthest, same
 from onnx import ModelProto, NodeProto, ValueInfoProto, helper
 
-#: ops that give one of their operands' elements, a comparison of them, or a whole number
-EXACT = frozenset((
-    "Abs And ArgMax ArgMin BitCast BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Ceil CenterCropPad Clip Compress Concat "
-    "Constant ConstantOfShape DepthToSpace Dropout Equal Expand EyeLike Flatten Floor Gather GatherElements GatherND Greater GreaterOrEqual "
-    "Hardmax Identity IsInf IsNaN Less LessOrEqual Max MaxPool MaxRoiPool MaxUnpool Min Neg NonZero Not OneHot Or Pad ReduceMax "
-    "ReduceMin Relu Reshape ReverseSequence Round Shape Sign Size Slice SpaceToDepth Split Squeeze TensorScatter Tile TopK Transpose "
-    "Trilu Unique Unsqueeze Where Xor GlobalMaxPool ThresholdedRelu Scatter Range").split())  # fmt: skip
-#: ops whose formula passes through numbers of the size of 1, or of their operand, however small the result is
-INNER = frozenset((
-    "Elu Celu Selu Softplus Mish Sinh Cosh Tanh Sin Cos Tan Asinh Acosh Atanh Acos Asin Atan LogSoftmax Gelu FastGelu QuickGelu BiasGelu Erf "
-    "Log Swish ReduceLogSumExp ReduceLogSum GRU LSTM RNN HardSwish HardSigmoid Sigmoid Shrink Resize GridSample RoiAlign AffineGrid "
-    "DequantizeLinear Mod LRN DFT STFT BatchNormalization BlackmanWindow HammingWindow HannWindow").split())  # fmt: skip
-#: ops that reckon with coordinates in the format: their error grows with the image
-COORDINATES = frozenset("Resize GridSample RoiAlign AffineGrid".split())
-#: ops that take something from their operand that may be larger than what is left
-CENTRED = frozenset({"BatchNormalization", "DequantizeLinear"})
-#: in units of the format at 1: erf by Abramowitz and Stegun 7.1.26, whose own error is 1.5e-7, and as much by its roundings; twice, as
-#: two of one operand err alike
-FORMULAS = {"Erf": 6.0, "Gelu": 6.0, "BiasGelu": 6.0}
-#: scores of attention above which the reference, which has them in f32, is none: f16 has no such numbers, and in bf16 neighbours are 4 apart
-SCORES = {F16: 65504.0, BF16: 512.0}
-#: ops that take a root of a sum of powers: an operand whose power is below the smallest normal number may as well be nothing
-ROOTS = frozenset("ReduceL2 LpNormalization LpPool GlobalLpPool".split())
-#: ops that give something infinite or undefined next to a number that rounding may reach
-POLES = frozenset("Reciprocal Div Mod Pow Log Tan LpNormalization ReduceLogSum".split())
-#: ops of an exponential, whose results below the smallest normal number the reference takes for nothing
-UNDERFLOWS = frozenset("Exp Softmax Sigmoid Swish Mish Gelu FastGelu QuickGelu BiasGelu Softplus".split())
-#: which operand of an op must not be nothing, or makes the op jump there: then all such elements may be nothing at once
-DIVISORS = {"Div": 1, "Mod": 1} | dict.fromkeys("Reciprocal Log Pow Sign Abs NonZero LpNormalization".split(), 0)
-#: ops whose small change gives nothing at all, on both sides of which are numbers far from it
-WRAPS = frozenset({"Mod"})
-#: ops whose results are each made of a few operands; all others may add up many numbers
-ELEMENTWISE = INNER - frozenset(
-    "ReduceLogSumExp ReduceLogSum LogSoftmax GRU LSTM RNN LRN DFT STFT".split()
-) | frozenset(
-    "Add Sub Mul Div Pow Sqrt Exp Reciprocal LeakyRelu PRelu Softsign Cast CastLike Max Min Mean Sum QuantizeLinear".split()
-)
-#: ops that jump: a small change of an operand may change what they give by much
-DECISIONS = frozenset(
-    (
-        "ArgMax ArgMin Ceil Floor Round Sign Equal Greater GreaterOrEqual Less LessOrEqual Hardmax IsInf IsNaN NonZero TopK Unique Mod Cast "
-        "CastLike QuantizeLinear DynamicQuantizeLinear QLinearConv QLinearMatMul MaxPool Shrink ThresholdedRelu GridSample RoiAlign"
-    ).split()
-)
 #: elements of a result, and the share of them that roundings change, from which on none of them says anything
 MANY, MOSTLY = 64, 0.25
 #: how many times the measured deviation is allowed
@@ -85,7 +58,8 @@ class Expected:
 @dataclass(frozen=True)
 class _Place:
     """A rounding of `value`: the input that disturbs it, its format, what sums before it add (in units of f32), the
-    size of the numbers inside the formula, and numbers below which the value may be anything."""
+    size of the numbers inside the formula, and numbers below which the value may be anything. early: in f16 a factor of the result may
+    come before the sum, which would leave the range, and make nothing of a number that is not above `EARLY`."""
 
     factor: str
     value: str
@@ -93,6 +67,7 @@ class _Place:
     extra: float
     inner: float | np.ndarray
     floor: float | np.ndarray
+    early: bool = False
 
 
 class Oracle:
@@ -257,6 +232,7 @@ class Oracle:
             noise = rng.uniform(-1, 1, array.shape) if size == 1 else rng.integers(0, 2, array.shape) * 2.0 - 1
             feeds[factor] = np.asarray(1 + (eps + accumulated) * side * noise, np.float32)
             tiny = place.floor + SMALLEST[fmt] * (array != 0)  # no rounding makes a number of nothing
+            tiny = tiny + EARLY * (place.early and fmt == F16) * (array != 0)
             more = (tiny + eps * place.inner) * side * rng.uniform(-1, 1, array.shape)
             feeds[factor + "+"] = np.asarray(more, np.float32)
         try:
@@ -273,11 +249,17 @@ class Oracle:
         nodes = []
 
         def disturb(
-            value: str, into: str, extra: float, inner: float | np.ndarray, source: str, floor: float | np.ndarray = 0.0
+            value: str,
+            into: str,
+            extra: float,
+            inner: float | np.ndarray,
+            source: str,
+            floor: float | np.ndarray = 0.0,
+            early: bool = False,
         ) -> None:
             factor = f"noise{len(places)}"
             code = self.codes.get(value, F32)
-            places.append(_Place(factor, value, code if code in FLOATS else F32, extra, inner, floor))
+            places.append(_Place(factor, value, code if code in FLOATS else F32, extra, inner, floor, early))
             for name in (factor, factor + "+"):
                 g.input.append(helper.make_tensor_value_info(name, F32, (self.values | self.stored)[value].shape))
             nodes.append(helper.make_node("Mul", [source, factor], [factor + "*"]))
@@ -322,7 +304,7 @@ class Oracle:
                 if name in known and known[name].dtype == np.float32 and k < 4:
                     source, new.input[k] = new.input[k], f"{name}@{len(places)}"
                     floor = nearly.NORMAL ** (1 / nearly.exponent(node)) if node.op_type in ROOTS else 0.0
-                    disturb(name, new.input[k], terms**0.5, 0.0, source, floor)
+                    disturb(name, new.input[k], terms**0.5, 0.0, source, floor, node.op_type in PRODUCTS)
             divide(node, new)
             nodes.append(new)
             inner = FORMULAS.get(node.op_type, 1.0 if node.op_type in INNER else 0.0)
