@@ -113,6 +113,8 @@ def test_resnets_of_both_libraries_have_the_same_tensors(tmp_path, narrow):
         ({"backbone_config": {"model_type": "resnet", "out_features": ["stage3"]}}, "lists that end with 'stage4'"),
         ({"backbone_config": {"model_type": "resnet", "depths": [1, 2]}}, "hidden_sizes are of 4 stages, depths of 2"),
         ({"backbone_config": {"model_type": "resnet", "hidden_sizes": [6, 8], "depths": [1, 2]}}, "multiples of 4"),
+        ({"decoder_layers": 10**6}, "'decoder_layers' is 1000000, required: a whole number from 1 to 10,000"),
+        ({"backbone_config": {"model_type": "resnet", "depths": [1, 1, 1, 10**6]}}, "'depths' is .*, required: a list of whole numbers"),
         ({"decoder_attention_heads": 3}, "d_model 256 is not a multiple of decoder_attention_heads 3"),
         ({"d_model": 30, "encoder_attention_heads": 5, "decoder_attention_heads": 5}, "take a multiple of 4"),
     ],

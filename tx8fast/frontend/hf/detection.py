@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from tx8fast.frontend.hf.attention import MIXED, SCORES
 from tx8fast.frontend.hf.blocks import Blocks
-from tx8fast.frontend.hf.detection_slots import BOX_LAYERS, Convolution, blocks, stem
+from tx8fast.frontend.hf.detection_slots import BOX_LAYERS, STATISTICS, Convolution, blocks, stem
 from tx8fast.frontend.hf.feed_forward import activated
 from tx8fast.frontend.hf.spec import Backbone, Detection
 from tx8fast.ir.core import Value
@@ -90,18 +90,11 @@ def _map(m: Blocks, kind: Backbone, pixels: Value) -> Value:
 
 
 def _convolved(m: Blocks, conv: Convolution, x: Value) -> Value:
-    kernel, gain, variance, bias, mean = (
-        m.weights.slots[f"{conv.name}.{part}"].key for part in ("kernel", "gain", "variance", "bias", "mean")
-    )
-    eps, shape = {"eps": CHANNEL_EPS}, (conv.side, conv.side, conv.channels, conv.source)
-    weight = _known(m, conv.name + ".kernel", "normed_kernel", eps, shape, (kernel, gain, variance))
-    shift = _known(m, conv.name + ".shift", "norm_shift", eps, shape[2:3], (gain, variance, bias, mean))
+    """Return a convolution and the norm of its channels; both are rounded to the activations' format together."""
+    names, eps = ("kernel", *STATISTICS), {"eps": CHANNEL_EPS}
+    kernel, gain, variance, bias, mean = (m.weights.slots[f"{conv.name}.{part}"].key for part in names)
+    shape = (conv.side, conv.side, conv.channels, conv.source)
+    weight = m.derived(f"%{conv.name}.kernel", "normed_kernel", eps, shape, inputs=(kernel, gain, variance))
+    shift = m.derived(f"%{conv.name}.shift", "norm_shift", eps, shape[2:3], inputs=(gain, variance, bias, mean))
     pads = (conv.side // 2,) * 2
     return m.b("conv", x, weight, shift, stride=(conv.step,) * 2, pad_lo=pads, pad_hi=pads, loc=conv.name)
-
-
-def _known(
-    m: Blocks, name: str, expr: str, attrs: dict[str, float], shape: tuple[int, ...], stored: tuple[str, ...]
-) -> Value:
-    """Return a weight that is computed of stored ones, in the activations' format; it is rounded to that once."""
-    return m.derived("%" + name, expr, attrs, shape, inputs=stored)

@@ -9,7 +9,7 @@ from typing import Any
 
 from tx8fast.frontend.hf.families.vision import image
 from tx8fast.frontend.hf.family import Family, Fields, Names
-from tx8fast.frontend.hf.reader import Reader
+from tx8fast.frontend.hf.reader import MAX_LAYERS, MAX_SIZE, Reader
 from tx8fast.frontend.hf.spec import Backbone, Detection
 
 #: pixels that an image of 4 : 3 is brought to, where nobody says how large it is
@@ -32,7 +32,7 @@ def _detr(r: Reader, f: Fields) -> Fields:
         r.problems.append(f"d_model is {hidden}, sines and cosines of rows and columns take a multiple of 4")
     found = Detection(
         _backbone(r, f["image"].channels),
-        r.size("decoder_layers", 6) or 1,
+        r.size("decoder_layers", 6, MAX_LAYERS) or 1,
         heads,
         r.size("decoder_ffn_dim", 2048) or 1,
         r.size("num_queries", 100) or 1,
@@ -80,7 +80,8 @@ def _timm(r: Reader) -> Backbone:
 
 def _resnet(r: Reader) -> Backbone:
     r.fixed("hidden_act", "relu")
-    channels, blocks = _sizes(r, "hidden_sizes", [256, 512, 1024, 2048]), _sizes(r, "depths", [3, 4, 6, 3])
+    channels = _sizes(r, "hidden_sizes", [256, 512, 1024, 2048], MAX_SIZE)
+    blocks = _sizes(r, "depths", [3, 4, 6, 3], MAX_LAYERS)
     if len(channels) != len(blocks):
         r.problems.append(f"hidden_sizes are of {len(channels)} stages, depths of {len(blocks)}")
         blocks = (1,) * len(channels)
@@ -93,11 +94,11 @@ def _resnet(r: Reader) -> Backbone:
     )
 
 
-def _sizes(r: Reader, key: str, default: list[int]) -> tuple[int, ...]:
+def _sizes(r: Reader, key: str, default: list[int], most: int) -> tuple[int, ...]:
     def good(v: Any) -> bool:
-        return type(v) is list and bool(v) and all(type(n) is int and n >= 1 for n in v)
+        return type(v) is list and bool(v) and all(type(n) is int and 1 <= n <= most for n in v)
 
-    return tuple(r.get(key, default, "a list of whole numbers >= 1", good) or default)
+    return tuple(r.get(key, default, f"a list of whole numbers from 1 to {most:,}", good) or default)
 
 
 def _last(r: Reader, stages: int) -> None:
@@ -156,8 +157,8 @@ _DETR = Family(
         "patch_size": 1,
         "vocab_size": 1,
     },
-    # the first steps less and reaches further in its last stage, the second normalises between layers of the decoder
-    fixed={"dilation": (False,), "auxiliary_loss": (False,), "position_embedding_type": ("sine",)},
+    # dilation: the last stage reaches further and steps less; auxiliary_loss: the decoder's norm stands between its layers, too
+    fixed={"dilation": (False,), "auxiliary_loss": (False,), "position_embedding_type": ("sine",), "head_dim": ()},
     norm="layer",
     encoder=True,
     sized=True,
