@@ -27,7 +27,7 @@ def _library() -> Any:
 
 def _auto(case: str) -> Any:
     if case not in PAIRS:
-        return _library().AutoModel
+        return _library().AutoModelForObjectDetection if "logits" in CASES[case][2] else _library().AutoModel
     return _library().AutoModelForSpeechSeq2Seq if case == "whisper" else _library().AutoModelForSeq2SeqLM
 
 

@@ -45,6 +45,10 @@ def weights_of(case: str, shapes: list[tuple[str, list[int]]], dtype: Any = np.f
             x *= 0.3
         elif name.endswith("act_fn.beta") or name.endswith("act_fn.eps"):  # constants of the activation
             x = np.full(shape, 0.5 if name.endswith("beta") else -1e-6)
+        elif name.endswith("running_var"):
+            x = 0.5 + np.abs(x)
+        elif name.endswith("convolution.weight"):  # [out, in, row, column]; what a ReLU leaves is less by half
+            x *= np.sqrt(2.0 / np.prod(shape[1:]))
         elif len(shape) < 2 or "layernorm" in name or "_norm.weight" in name:
             gain = ("norm" in name or "ln_" in name) and name.endswith("weight")
             less_one = case.startswith(OFFSET) and "linear_attn" not in name

@@ -50,6 +50,11 @@ def _eye(text: dict[str, Any], **vision: Any) -> dict[str, Any]:
     return {"text_config": {**_READS, **turns, **text}, "vision_config": vision}
 
 
+#: of images of odd sizes, that each step rounds up
+_DETR = {"d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4, "decoder_attention_heads": 2,
+         "encoder_ffn_dim": 48, "decoder_ffn_dim": 40, "num_queries": 7, "use_timm_backbone": False}  # fmt: skip
+_RESNET = {"model_type": "resnet", "embedding_size": 8, "hidden_sizes": [16, 24, 32, 48], "depths": [2, 1, 1, 2]}
+
 _END = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 0}
 _T5 = {"d_model": 32, "d_kv": 6, "d_ff": 48, "num_layers": 2, "num_decoder_layers": 2, "num_heads": 4, "vocab_size": 37,
        "relative_attention_num_buckets": 8, "relative_attention_max_distance": 9, **_END}  # fmt: skip
@@ -103,6 +108,16 @@ CASES: dict[str, Case] = {
                              "linear_value_head_dim": 8, "layer_types": ["full_attention"]}, **_EYE, hidden_size=32, intermediate_size=48,
                             num_position_embeddings=16, out_hidden_size=16, image_size=[12, 8]), "vision",
                        ("last_hidden_state", "pooler_output")),
+    "detr": ({**_DETR, "id2label": {str(i): f"LABEL_{i}" for i in range(5)}, "image_size": [67, 93],
+              "backbone_config": {**_RESNET, "out_features": ["stage4"]}}, "",
+             ("logits", "pred_boxes", "last_hidden_state", "encoder_last_hidden_state")),
+    "detr-basic": ({**_DETR, "architectures": ["DetrModel"], "image_size": [41, 34],
+                    "backbone_config": {**_RESNET, "layer_type": "basic", "downsample_in_first_stage": True, "hidden_sizes": [8, 16],
+                                        "depths": [1, 2], "out_features": ["stage2"]}}, "",
+                   ("last_hidden_state", "encoder_last_hidden_state")),
+    "detr-early": ({**_DETR, "architectures": ["DetrModel"], "image_size": [33, 47],
+                    "backbone_config": {**_RESNET, "downsample_in_bottleneck": True, "hidden_sizes": [8, 16], "depths": [1, 2],
+                                        "out_features": ["stage2"]}}, "", ("last_hidden_state",)),
     "siglip-text": (_SIGLIP, "text", ("last_hidden_state", "pooler_output")),
 }  # fmt: skip
 

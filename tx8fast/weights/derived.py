@@ -1,6 +1,6 @@
 """Tensors computed from a formula or from other weights, evaluated only when somebody needs the bytes.
 
-May import: numpy, ml_dtypes, errors, weights.cells, weights.distances, weights.rope, weights.quantized, weights.gguf_blocks. Must not: read files; know the table. `EXPRESSIONS` maps the name
+May import: numpy, ml_dtypes, errors, weights.cells, weights.distances, weights.maps, weights.rope, weights.quantized, weights.gguf_blocks. Must not: read files; know the table. `EXPRESSIONS` maps the name
 of an expression to `f(inputs, attrs, shape) -> array` of any float or integer type; the caller rounds to
 the entry's dtype. `attrs` is JSON-able, so an expression can be stored by name in a program file.
 """
@@ -17,6 +17,7 @@ from tx8fast.errors import ImportModelError, Tx8Error
 from tx8fast.weights.cells import cell_cos, cell_mask, cell_places, cell_sin
 from tx8fast.weights.distances import wave_cos, wave_rows, wave_sin, waves
 from tx8fast.weights.gguf_blocks import unpack_blocks
+from tx8fast.weights.maps import norm_shift, normed_kernel, sine_places
 from tx8fast.weights.quantized import code_book, dequantize, fp4_groups, mxfp4, unpack_bits
 from tx8fast.weights.rope import rope_cos, rope_sin
 
@@ -179,6 +180,8 @@ EXPRESSIONS: dict[str, Expression] = {
     "fp4_groups": fp4_groups,
     "gguf_blocks": unpack_blocks,
     "mxfp4": mxfp4,
+    "norm_shift": norm_shift,
+    "normed_kernel": normed_kernel,
     "own_place": _own_place,
     "relative_bias": _relative_bias,
     "reshape": lambda inputs, attrs, shape: inputs[0].reshape(shape),
@@ -186,6 +189,7 @@ EXPRESSIONS: dict[str, Expression] = {
     "rope_sin": rope_sin,
     "rows_by_distance": _rows_by_distance,
     "shift": _shift,
+    "sine_places": sine_places,
     "slice": _slice,
     "spread": _spread,
     "transpose": _transpose,

@@ -91,7 +91,7 @@ def test_encoders_over_two_chips(tmp_path, case):
     check({k: found[k] for k in wanted}, wanted)
 
 
-@pytest.mark.parametrize("case", recorded_parts.CASES if ALL else ("sam", "qwen2_5_vl-vision", "deberta-v2"))
+@pytest.mark.parametrize("case", recorded_parts.CASES if ALL else ("sam", "qwen2_5_vl-vision", "deberta-v2", "detr"))
 def test_recorded_encoders_over_two_chips(tmp_path, case):
     """Every chip has the whole result, that of one chip."""
     record, (_, part, names) = recorded_parts.make_part(tmp_path, case), recorded_parts.CASES[case]

@@ -11,6 +11,7 @@ from tx8fast.errors import ImportModelError
 from tx8fast.frontend.hf.attention import attend
 from tx8fast.frontend.hf.blocks import Blocks
 from tx8fast.frontend.hf.cells import in_cells, merged
+from tx8fast.frontend.hf.detection import detected
 from tx8fast.frontend.hf.feed_forward import activated
 from tx8fast.frontend.hf.layer import layer
 from tx8fast.frontend.hf.squares import mapped
@@ -20,6 +21,8 @@ from tx8fast.ir.core import Value
 def encoder(m: Blocks, args: dict[str, Value]) -> dict[str, Value]:
     """Emit an encoder; return `last_hidden_state` and what it pools of it."""
     c = m.c
+    if c.detection is not None:
+        return detected(m, c.detection, args["pixel_values"])
     if c.image is not None:
         x = _patches(m, args["pixel_values"])
     else:

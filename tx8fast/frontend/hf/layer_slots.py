@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import chain
 
-from tx8fast.frontend.hf import mixer_slots
+from tx8fast.frontend.hf import detection_slots, mixer_slots
 from tx8fast.frontend.hf.expert_slots import experts
 from tx8fast.frontend.hf.slots import Slot, SlotList, head_parts, outer_key, part
 from tx8fast.frontend.hf.spec import Cells, Image, ModelConfig
@@ -17,6 +17,9 @@ from tx8fast.frontend.hf.spec import Cells, Image, ModelConfig
 def all_slots(c: ModelConfig, prefix: str) -> Iterator[Slot]:
     """Yield every slot in the order of the graph; those that a checkpoint may lack are `optional_slots`."""
     s = SlotList(c, prefix)
+    if c.detection is not None:
+        yield from detection_slots.detection(s, c.detection)
+        return
     if c.image is not None:
         yield from _image(s, c.image)
     elif c.frames is not None:

@@ -22,6 +22,8 @@ from tx8fast.weights.parts import add_shared
 
 #: parts of a layer whose heads chips share
 HEADED = ("attention", "disentangled", "squares", "cells")
+#: what stands in front of the number of a layer
+STACKS = ("layers.", "encoder.", "decoder.")
 #: modules of a layer that are cut by their outputs (rows of a matrix [out, in], elements of a bias), by what the outputs are
 HEADS, KEY_HEADS, UNITS, EXPERT_UNITS = "heads", "key heads", "hidden units", "hidden units of each expert"
 COLUMNS = {
@@ -30,6 +32,9 @@ COLUMNS = {
     "self_attn.v_proj": KEY_HEADS,
     "self_attn.pos_q_proj": HEADS,
     "self_attn.pos_k_proj": HEADS,
+    "cross_attn.q_proj": HEADS,
+    "cross_attn.k_proj": KEY_HEADS,
+    "cross_attn.v_proj": KEY_HEADS,
     "self_attn.gate_proj": HEADS,
     "self_attn.sinks": HEADS,
     "self_attn.q_nope": HEADS,
@@ -48,6 +53,7 @@ HEAD_GAINS = {"self_attn.q_norm": HEADS, "self_attn.k_norm": KEY_HEADS}
 #: modules that are cut by their inputs; what they give is a summand, and a bias is added behind the sum
 ROWS = {
     "self_attn.o_proj": HEADS,
+    "cross_attn.o_proj": HEADS,
     "mlp.down_proj": UNITS,
     "shared_experts.down_proj": UNITS,
     "experts.down_proj": EXPERT_UNITS,
@@ -77,12 +83,14 @@ def split(c: ModelConfig, weights: ModelWeights, p: Parallel, what: str) -> tupl
     _check(c, n, what)
     slots = {name: _cut(c, weights, p, name, bound) for name, bound in weights.slots.items()}
     experts = c.experts and replace(c.experts, intermediate=c.experts.intermediate // n, shared=c.experts.shared // n)
+    found = c.detection and replace(c.detection, heads=c.detection.heads // n, units=c.detection.units // n)
     small = replace(
         c,
         heads=max(1, c.heads // n),
         kv_heads=max(1, c.kv_heads // n),
         intermediate=c.intermediate // n,
         experts=experts,
+        detection=found,
     )
     return small, replace(weights, slots=slots)
 
@@ -135,7 +143,7 @@ def _what(c: ModelConfig, n: int, name: str) -> str | None:
 
 def _place(name: str) -> tuple[str, str]:
     """Return a slot's module inside its layer, empty for what is the layer's own, and which of the module's weights it is."""
-    module, _, kind = (name.split(".", 2)[2] if name.startswith("layers.") else name).rpartition(".")
+    module, _, kind = (name.split(".", 2)[2] if name.startswith(STACKS) else name).rpartition(".")
     return module, kind
 
 
@@ -153,6 +161,8 @@ def _sizes(c: ModelConfig) -> dict[str, int]:
     out = {"heads": c.heads} if _attends(c) else {}
     if any(not sparse and (not c.fed or fed) for sparse, fed in zip(c.sparse, c.fed or c.sparse, strict=True)):
         out["hidden units"] = c.intermediate
+    if c.detection is not None:
+        out |= {"heads of the decoder": c.detection.heads, "hidden units of the decoder": c.detection.units}
     if c.experts is not None and any(c.sparse):
         out |= {
             "hidden units of an expert": c.experts.intermediate,

@@ -86,8 +86,8 @@ def outer_key(names: Names, module: str, prefix: str) -> str:
     stored = names.outer[module]
     if not stored.startswith("^"):
         return prefix + stored
-    # an image-text model keeps its head beside the base model, below the same parent
-    parent = prefix.removesuffix("model.") if prefix.startswith("language_model.") else ""
+    # a base model inside another one has its heads beside it, below the same parent
+    parent = prefix.removesuffix("model.") if prefix.startswith(("language_model.", "detr.")) else ""
     return parent + stored[1:]
 
 

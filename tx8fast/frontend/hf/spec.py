@@ -184,6 +184,34 @@ class Cells:
 
 
 @dataclass(frozen=True, slots=True)
+class Backbone:
+    """Convolutions that make a map of an image (ResNet): one of `stem` channels, then stages of blocks. Per stage: `channels` of the result,
+    number of `blocks`. `narrow`: blocks have three convolutions, of which the middle one has a quarter of the channels; `early`: the first of
+    these steps, else the second; `first`: the first stage steps, as the others do; `timm`: tensors are named as that library does."""
+
+    stem: int
+    channels: tuple[int, ...]
+    blocks: tuple[int, ...]
+    narrow: bool
+    early: bool = False
+    first: bool = False
+    timm: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Detection:
+    """Learned queries that find objects in an image (DETR): `layers` of a decoder see what the encoder makes of the backbone's map.
+    `classes`: of an object, one of them none; 0 = nothing is told of objects but their rows."""
+
+    backbone: Backbone
+    layers: int
+    heads: int
+    units: int
+    queries: int
+    classes: int
+
+
+@dataclass(frozen=True, slots=True)
 class ModelConfig:
     """Sizes in elements. Per layer: `windows` in tokens (0 = unlimited), `rope_of` index into `ropes` (-1 = none),
     `sparse` whether the feed-forward part is made of experts."""
@@ -301,6 +329,7 @@ class ModelConfig:
     image: Image | None = None
     squares: Squares | None = None
     cells: Cells | None = None
+    detection: Detection | None = None
     quantization: dict[str, Any] | None = field(default=None, hash=False)
 
     @property

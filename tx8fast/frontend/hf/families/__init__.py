@@ -6,6 +6,7 @@ May import: frontend.hf. Must not: know the IR or weights.
 from tx8fast.frontend.hf.families import (
     cells,
     delta,
+    detection,
     encoders,
     experts,
     gemma,
@@ -36,6 +37,7 @@ FAMILIES: dict[str, Family] = {
         encoders,
         vision,
         cells,
+        detection,
         seq2seq,
         short_conv,
         hybrid,
