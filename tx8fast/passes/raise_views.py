@@ -9,7 +9,7 @@ second view meets the first one and both are gone; no op works on anything but w
 from __future__ import annotations
 
 import math
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from tx8fast.ir.core import ELEMENTWISE, Op, Value
 from tx8fast.ir.rewrite import Pattern, Rewriter, pattern
@@ -50,22 +50,31 @@ def _raise(op: Op, rw: Rewriter) -> bool:
     operands = [
         reshaped(rw, v, (*target[:-1], v.shape[-1]), made) if i in moved else v for i, v in enumerate(made.operands)
     ]
-    attrs = {n: made.attrs[n] for n in made.info.attrs if n in made.attrs}
+    attrs = _attrs(made)
     if made.kind in _NORMS:
         attrs["axes"] = (-1,)
     rw.replace_with(op, made.kind, *operands, **attrs)
     return True
 
 
+def _worked_on(view: Op) -> Op | None:
+    """The elementwise op that a view alone reads, of known shapes."""
+    made = view.operands[0].op
+    if made is None or not made.has(ELEMENTWISE) or "shape" in made.attrs or len(made.results) != 1:
+        return None
+    return made if sole_user(made.result) is view and static(view.result, made.result, *made.operands) else None
+
+
+def _attrs(op: Op) -> dict[str, Any]:
+    return {n: op.attrs[n] for n in op.info.attrs if n in op.attrs}
+
+
 @pattern("reshape")
 def _raise_heads(op: Op, rw: Rewriter) -> bool:
     """reshape(f(y)) that splits the first dimension, of items and heads together, becomes f(reshape(y)) for an elementwise f."""
-    joint: Value = op.operands[0]
-    made = joint.op
-    if made is None or not made.has(ELEMENTWISE) or "shape" in made.attrs or sole_user(joint) is not op:
+    if (made := _worked_on(op)) is None:
         return False
-    if not static(op.result, joint, *made.operands) or len(made.results) != 1:
-        return False
+    joint = made.result
     first, *rest = joint.shape or (1,)
     lead = op.result.shape[: len(op.result.shape) - len(rest)]
     if len(rest) < 2 or len(lead) < 2 or op.result.shape[len(lead) :] != tuple(rest) or math.prod(lead) != first:
@@ -78,19 +87,16 @@ def _raise_heads(op: Op, rw: Rewriter) -> bool:
             split = lead if v.shape[0] == first else (1,) * len(lead)
             v = reshaped(rw, v, (*split, *v.shape[1:]), made)
         operands.append(v)
-    rw.replace_with(op, made.kind, *operands, **{n: made.attrs[n] for n in made.info.attrs if n in made.attrs})
+    rw.replace_with(op, made.kind, *operands, **_attrs(made))
     return True
 
 
 @pattern("reshape")
 def _raise_lanes(op: Op, rw: Rewriter) -> bool:
     """reshape(f(y, gains)) that joins the lanes of heads becomes f(reshape(y), reshape(gains)) for an elementwise f."""
-    heads: Value = op.operands[0]
-    made = heads.op
-    if made is None or not made.has(ELEMENTWISE) or "shape" in made.attrs or sole_user(heads) is not op:
+    if (made := _worked_on(op)) is None:
         return False
-    if not static(op.result, heads, *made.operands) or len(made.results) != 1:
-        return False
+    heads = made.result
     lanes = heads.shape[-2:]
     if len(heads.shape) < 3 or op.result.shape != (*heads.shape[:-2], math.prod(lanes)):
         return False
@@ -98,7 +104,7 @@ def _raise_lanes(op: Op, rw: Rewriter) -> bool:
     if not gains or not all(v.shape in ((), lanes, heads.shape) for v in made.operands):
         return False
     operands = [reshaped(rw, v, (*v.shape[:-2], math.prod(lanes)), made) if v.shape else v for v in made.operands]
-    rw.replace_with(op, made.kind, *operands, **{n: made.attrs[n] for n in made.info.attrs if n in made.attrs})
+    rw.replace_with(op, made.kind, *operands, **_attrs(made))
     return True
 
 
