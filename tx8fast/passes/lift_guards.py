@@ -1,7 +1,7 @@
 """Guards of a softmax: where(isnan(p), 0, p) against rows without a visible key.
 
-May import: ir, passes.canonicalize, passes.lift_{masks,match}, weights (mask value). Must not: drop a guard that may be needed. A row without
-any visible key gives zeros before and after.
+May import: ir, passes.canonicalize, passes.legalize, passes.lift_{masks,match}, weights (mask value). Must not: drop a guard that may be
+needed. A row without any visible key gives zeros before and after.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 from tx8fast.ir.core import Op, Value
 from tx8fast.ir.rewrite import Pattern, Rewriter
 from tx8fast.passes.canonicalize import splat
+from tx8fast.passes.legalize import ABSORBS
 from tx8fast.passes.lift_masks import is_score, mask_of, on_rows
 from tx8fast.passes.lift_match import Constants, made_by, scalar, sole_user, static
 from tx8fast.weights import MASK_VALUE
@@ -41,8 +42,25 @@ def _never_empty(mask: Value | None, constants: Constants) -> bool:
     return clamped is not None and any((s := splat(b)) is not None and s > -math.inf for b in clamped.operands)
 
 
-def is_guarded(soft: Op) -> bool:
-    """True if where(isnan(p), 0, p) alone reads the softmax p."""
+def never_hidden(v: Value, constants: Constants, depth: int = 12) -> bool:
+    """True if nothing hides scores already, so low that a mask beside it comes to minus infinity: a product, whole numbers, known ones that
+    do not, and what is computed of such."""
+    known = constants.array(v)
+    if known is not None or depth == 0:
+        return known is not None and bool((np.abs(known.astype(np.float64)) < -ABSORBS).all())
+    if v.dtype not in _FLOATS or is_score(v):
+        return True
+    if (op := made_by(v, *_MAKES_MASKS, "tanh", "slice", "concat", "reduce", "gather")) is None:
+        return False
+    if op.kind == "max" and any((s := splat(x)) is not None and s > ABSORBS for x in op.operands):
+        return True
+    return all(never_hidden(x, constants, depth - 1) for x in op.operands)
+
+
+def is_guarded(soft: Op, scores: Value, constants: Constants) -> bool:
+    """True if where(isnan(p), 0, p) alone reads the softmax p, which a mask alone leaves without a visible key."""
+    if not never_hidden(scores, constants):
+        return False
     tests = [u for u in soft.result.users if u.kind == "isnan"]
     guards = {u for t in tests for u in t.result.users if u.kind == "select" and splat(u.operands[1]) == 0}
     return len(tests) == len(guards) == 1 and set(soft.result.users) == {*tests, *guards}
@@ -64,11 +82,10 @@ def guard(constants: Constants) -> Pattern:
             return False
         if soft.attrs["log"] or not on_rows(soft) or soft.result.dtype not in _FLOATS:
             return False
+        if not never_hidden(soft.operands[0], constants):
+            return False  # a mask that is not recognised or not the only one, or a row that somebody gave
         mask = mask_of(soft)
-        if mask is None:
-            if not is_score(soft.operands[0]):
-                return False  # a mask that is not recognised, or a row that somebody gave
-        elif not _never_empty(mask, constants):
+        if mask is not None and not _never_empty(mask, constants):
             return _factor_per_row(op, rw, soft, mask, constants)
         rw.replace(op, [p])
         return True
