@@ -1,6 +1,6 @@
 """Guards of a softmax: where(isnan(p), 0, p) against rows without a visible key.
 
-May import: ir, passes.canonicalize, passes.legalize, passes.lift_{masks,match}, weights (mask value). Must not: drop a guard that may be
+May import: ir, passes.canonicalize, passes.lift_{masks,match}, weights (mask value). Must not: drop a guard that may be
 needed. A row without any visible key gives zeros before and after.
 """
 
@@ -13,14 +13,11 @@ import numpy as np
 from tx8fast.ir.core import Op, Value
 from tx8fast.ir.rewrite import Pattern, Rewriter
 from tx8fast.passes.canonicalize import splat
-from tx8fast.passes.legalize import ABSORBS
-from tx8fast.passes.lift_masks import is_score, mask_of, on_rows
+from tx8fast.passes.lift_masks import MAKES_MASKS, mask_of, never_hidden, on_rows
 from tx8fast.passes.lift_match import Constants, made_by, scalar, sole_user, static
 from tx8fast.weights import MASK_VALUE
 
 _FLOATS = ("bf16", "f16", "f32")
-#: what masks are computed of numbers with
-_MAKES_MASKS = ("mul", "add", "sub", "neg", "select", "max", "min", "reshape", "broadcast", "convert", "transpose")
 
 
 def _never_empty(mask: Value | None, constants: Constants) -> bool:
@@ -40,21 +37,6 @@ def _never_empty(mask: Value | None, constants: Constants) -> bool:
         return all(b is not None and math.isfinite(b) for b in branches)
     clamped = made_by(mask, "max")
     return clamped is not None and any((s := splat(b)) is not None and s > -math.inf for b in clamped.operands)
-
-
-def never_hidden(v: Value, constants: Constants, depth: int = 12) -> bool:
-    """True if nothing hides scores already, so low that a mask beside it comes to minus infinity: a product, whole numbers, known ones that
-    do not, and what is computed of such."""
-    known = constants.array(v)
-    if known is not None or depth == 0:
-        return known is not None and bool((np.abs(known.astype(np.float64)) < -ABSORBS).all())
-    if v.dtype not in _FLOATS or is_score(v):
-        return True
-    if (op := made_by(v, *_MAKES_MASKS, "tanh", "slice", "concat", "reduce", "gather")) is None:
-        return False
-    if op.kind == "max" and any((s := splat(x)) is not None and s > ABSORBS for x in op.operands):
-        return True
-    return all(never_hidden(x, constants, depth - 1) for x in op.operands)
 
 
 def is_guarded(soft: Op, scores: Value, constants: Constants) -> bool:
@@ -98,7 +80,7 @@ def _undefined(mask: Value, constants: Constants) -> bool:
     known = constants.array(mask)
     if known is not None:
         return bool(np.isnan(known.astype(np.float64)).any())
-    if (op := made_by(mask, *_MAKES_MASKS)) is None:
+    if (op := made_by(mask, *MAKES_MASKS)) is None:
         return False
     given = [constants.array(v) for v in op.operands]
     if op.kind == "mul" and any(a is not None and not np.isfinite(a.astype(np.float64)).all() for a in given):
