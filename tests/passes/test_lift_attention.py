@@ -286,3 +286,61 @@ def test_a_softmax_takes_its_maximum_away_itself(case):
     top = g("reshape", top, shape=(3, 1, 5)) if case == "not kept" else top
     left = lifted(g.done(y=g("softmax", g("sub", x, top))), LiftAttention())
     assert ("sub" not in left) is (case == "its own")
+
+
+@pytest.mark.parametrize("low", [-np.inf, -3e38])
+@pytest.mark.parametrize("first", ["chosen", "added", "column"])
+def test_guard_of_rows_that_two_masks_empty_together(first, low):
+    """Row 1 sees nothing by the first mask alone and row 2 by both: the second one does not tell which rows are empty."""
+    g = inputs(there=((S, T), "pred"), m=((S, T), "f32"))
+    there, m = np.ones((S, T), bool), np.zeros((S, T), np.float32)
+    there[1], there[2, 2:], m[:, :2] = False, False, -np.inf
+    s, lowest = g("gemm", g.args["q"], g.args["k"], trans_b=True), constant(g, low)
+    if first == "chosen":
+        s = g("select", g.args["there"], s, lowest)
+    elif first == "column":  # hides whole rows
+        column = g("slice", g.args["there"], start=(0, T - 1), size=(S, 1), step=(1, 1))
+        s = g("add", s, g("select", column, constant(g, 0.0), lowest))
+    else:
+        s = g("add", s, g("select", g.args["there"], constant(g, 0.0), lowest))
+    p = g("softmax", g("add", s, g.args["m"]))
+    p = g("select", g("isnan", p), constant(g, 0.0), p)
+    program = g.done(y=g("gemm", p, g.args["v"]))
+    with np.errstate(invalid="ignore", over="ignore"):
+        left = lifted(program, LiftAttention(), inputs={"there": there, "m": m})
+    assert "isnan" in left
+
+
+def test_guard_goes_beside_finite_summands():
+    g = inputs(at=((1, 1, 1, T), "i64"))
+    s = g("gemm", g.args["q"], g.args["k"], trans_b=True)
+    slopes = g("mul", g("convert", g.args["at"], dtype="f32"), constant(g, [[[[0.5]], [[0.25]]]]))
+    p = g("softmax", g("add", g("add", s, slopes), g.array("m", CAUSAL)))
+    program = g.done(y=g("gemm", g("select", g("isnan", p), constant(g, 0.0), p), g.args["v"]))
+    assert "isnan" not in lifted(program, LiftAttention())
+
+
+@pytest.mark.parametrize("low", [-1e9, -3.4e38])
+@pytest.mark.parametrize("first", ["added", "least", "scaled"])
+def test_a_choice_of_scores_that_are_hidden_already(first, low):
+    """Row 1 sees nothing: half of it is hidden twice and half once, which is the same."""
+    g = inputs(there=((S, T), "pred"), m=((S, T), "f32"))
+    there, m = np.ones((S, T), bool), np.zeros((S, T), np.float32)
+    there[1, 1:], m[1, :3] = False, low
+    s = g("gemm", g.args["q"], g.args["k"], trans_b=True)
+    s = g("min", s, g("add", g.args["m"], constant(g, 99.0))) if first == "least" else g("add", s, g.args["m"])
+    s = g("mul", s, constant(g, 1.0 + 2.0**-20)) if first == "scaled" and low == -1e9 else s
+    s = g("select", g.args["there"], s, constant(g, low))
+    program = g.done(y=g("gemm", g("softmax", s), g.args["v"]))
+    with np.errstate(over="ignore", invalid="ignore"):
+        left = lifted(program, LiftAttention(), inputs={"there": there, "m": m})
+    assert "select" in left
+
+
+def test_a_known_mask_beside_another_keeps_its_numbers():
+    """The other one may hide all that a row sees by it; what is hidden once has equal shares then."""
+    g = inputs(m=((S, T), "f32"))
+    s = g("add", g("gemm", g.args["q"], g.args["k"], trans_b=True), g.args["m"])
+    known = g.array("known", np.where(np.tri(S, dtype=bool), 0, -1e9).astype(np.float32))
+    program = g.done(y=g("gemm", g("softmax", g("add", s, known)), g.args["v"]))
+    assert "select" not in lifted(program, LiftAttention())

@@ -124,6 +124,27 @@ def test_a_norm_of_what_lost_its_mean(case):
 # ---------------------------------------------------------------- activations
 
 
+@pytest.mark.parametrize("other", ["view", "sum", "turned"])
+def test_a_norm_of_a_difference_is_centred_by_a_mean_alone(other):
+    g = SmallGraph(x=((4, 8), "f32"), z=((2, 16), "f32"))
+    z = g("reshape", g.args["z"], shape=(4, 8))
+    if other == "sum":
+        z = g("reshape", g("reduce", z, op="add", axes=(-1,), keepdims=False), shape=(4, 1))
+    elif other == "turned":  # means of other rows
+        z = g(
+            "reduce",
+            g("transpose", g("reshape", g.args["x"], shape=(8, 4)), perm=(1, 0)),
+            op="mean",
+            axes=(-1,),
+            keepdims=False,
+        )
+        z = g("reshape", z, shape=(4, 1))
+    x = g("sub", g.args["x"], z)
+    p = g.done(y=g("div", x, g("sqrt", g("add", mean(g, g("mul", x, x)), constant(g, 1e-5)))))
+    left = lifted(p, LiftNorm())
+    assert "rmsnorm" in left and "layernorm" not in left
+
+
 def erf_gelu(g, x, order, root=2**0.5):
     gate = g("add", g("erf", g("div", x, constant(g, root))), constant(g, 1.0))
     if order == 0:

@@ -67,22 +67,27 @@ def _holds_score(v: Value, depth: int = 3) -> bool:
     return total is not None and any(_holds_score(x, depth - 1) for x in total.operands)
 
 
-@pattern("softmax", benefit=3)
-def _mask(op: Op, rw: Rewriter) -> bool:
-    """softmax(x + mask)."""
-    total = made_by(op.operands[0], "add")
-    if total is None or not used_once(total.result) or mask_of(op) is not None or op.attrs["scale"] != 1.0:
+def _mask(constants: Constants) -> Pattern:
+    def apply(op: Op, rw: Rewriter) -> bool:
+        """softmax(x + mask)."""
+        total = made_by(op.operands[0], "add")
+        if total is None or not used_once(total.result) or mask_of(op) is not None or op.attrs["scale"] != 1.0:
+            return False
+        if not on_rows(op):
+            return False
+        for x, mask in orders(total):
+            if not static(mask, x) or x.type is not op.result.type or mask.dtype != x.dtype:
+                continue
+            if not _holds_score(x) or _holds_score(mask):
+                continue
+            # a guard becomes a factor, and its mask finite
+            least = ABSORBS if is_guarded(op, x, constants) else -math.inf
+            if mask_fits(x.shape, mask.shape) or items_fit(x.shape, mask, least):
+                _rebuild(op, rw, x, mask, 1.0)
+                return True
         return False
-    if not on_rows(op):
-        return False
-    least = ABSORBS if is_guarded(op) else -math.inf  # a guard becomes a factor, and its mask finite
-    for x, mask in orders(total):
-        known = static(mask, x) and x.type is op.result.type and mask.dtype == x.dtype
-        fits = known and (mask_fits(x.shape, mask.shape) or items_fit(x.shape, mask, least))
-        if fits and _holds_score(x) and not _holds_score(mask):
-            _rebuild(op, rw, x, mask, 1.0)
-            return True
-    return False
+
+    return Pattern("mask", ("tx8be.softmax",), apply, benefit=3)
 
 
 @pattern("softmax", benefit=2)
@@ -264,7 +269,7 @@ class LiftAttention(CompilerPass):
         constants = Constants(program, self.limit_bytes)
         patterns = (
             _less_the_greatest,
-            _mask,
+            _mask(constants),
             _repeated_mask,
             chosen_mask(constants),
             two_masks(constants),

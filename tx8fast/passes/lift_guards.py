@@ -1,7 +1,7 @@
 """Guards of a softmax: where(isnan(p), 0, p) against rows without a visible key.
 
-May import: ir, passes.canonicalize, passes.lift_{masks,match}, weights (mask value). Must not: drop a guard that may be needed. A row without
-any visible key gives zeros before and after.
+May import: ir, passes.canonicalize, passes.lift_{masks,match}, weights (mask value). Must not: drop a guard that may be
+needed. A row without any visible key gives zeros before and after.
 """
 
 from __future__ import annotations
@@ -13,13 +13,11 @@ import numpy as np
 from tx8fast.ir.core import Op, Value
 from tx8fast.ir.rewrite import Pattern, Rewriter
 from tx8fast.passes.canonicalize import splat
-from tx8fast.passes.lift_masks import is_score, mask_of, on_rows
+from tx8fast.passes.lift_masks import MAKES_MASKS, mask_of, never_hidden, on_rows
 from tx8fast.passes.lift_match import Constants, made_by, scalar, sole_user, static
 from tx8fast.weights import MASK_VALUE
 
 _FLOATS = ("bf16", "f16", "f32")
-#: what masks are computed of numbers with
-_MAKES_MASKS = ("mul", "add", "sub", "neg", "select", "max", "min", "reshape", "broadcast", "convert", "transpose")
 
 
 def _never_empty(mask: Value | None, constants: Constants) -> bool:
@@ -41,8 +39,10 @@ def _never_empty(mask: Value | None, constants: Constants) -> bool:
     return clamped is not None and any((s := splat(b)) is not None and s > -math.inf for b in clamped.operands)
 
 
-def is_guarded(soft: Op) -> bool:
-    """True if where(isnan(p), 0, p) alone reads the softmax p."""
+def is_guarded(soft: Op, scores: Value, constants: Constants) -> bool:
+    """True if where(isnan(p), 0, p) alone reads the softmax p, which a mask alone leaves without a visible key."""
+    if not never_hidden(scores, constants):
+        return False
     tests = [u for u in soft.result.users if u.kind == "isnan"]
     guards = {u for t in tests for u in t.result.users if u.kind == "select" and splat(u.operands[1]) == 0}
     return len(tests) == len(guards) == 1 and set(soft.result.users) == {*tests, *guards}
@@ -64,11 +64,10 @@ def guard(constants: Constants) -> Pattern:
             return False
         if soft.attrs["log"] or not on_rows(soft) or soft.result.dtype not in _FLOATS:
             return False
+        if not never_hidden(soft.operands[0], constants):
+            return False  # a mask that is not recognised or not the only one, or a row that somebody gave
         mask = mask_of(soft)
-        if mask is None:
-            if not is_score(soft.operands[0]):
-                return False  # a mask that is not recognised, or a row that somebody gave
-        elif not _never_empty(mask, constants):
+        if mask is not None and not _never_empty(mask, constants):
             return _factor_per_row(op, rw, soft, mask, constants)
         rw.replace(op, [p])
         return True
@@ -81,7 +80,7 @@ def _undefined(mask: Value, constants: Constants) -> bool:
     known = constants.array(mask)
     if known is not None:
         return bool(np.isnan(known.astype(np.float64)).any())
-    if (op := made_by(mask, *_MAKES_MASKS)) is None:
+    if (op := made_by(mask, *MAKES_MASKS)) is None:
         return False
     given = [constants.array(v) for v in op.operands]
     if op.kind == "mul" and any(a is not None and not np.isfinite(a.astype(np.float64)).all() for a in given):

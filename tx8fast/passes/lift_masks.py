@@ -15,7 +15,7 @@ from tx8fast.ir.rewrite import Pattern, Rewriter
 from tx8fast.ir.types import NoneType
 from tx8fast.passes.canonicalize import splat
 from tx8fast.passes.legalize import ABSORBS
-from tx8fast.passes.lift_match import Constants, made_by, scalar, static, used_once
+from tx8fast.passes.lift_match import Constants, made_by, scalar, scaled, static, used_once
 from tx8fast.weights import MASK_VALUE
 
 #: masks at or below this hide a position: its exponential is 0 beside any visible score. Scores near 1e9 stand 64 apart in
@@ -23,6 +23,9 @@ from tx8fast.weights import MASK_VALUE
 HIDDEN = {"f32": -1e9, "bf16": -1e9, "f16": -6e4}
 #: what makes scores
 PRODUCTS = ("gemm", "contract")
+#: what masks are computed of numbers with
+MAKES_MASKS = ("mul", "add", "sub", "neg", "select", "max", "min", "reshape", "broadcast", "convert", "transpose")
+_FLOATS = ("bf16", "f16", "f32")
 
 
 def on_rows(op: Op) -> bool:
@@ -45,6 +48,31 @@ def is_score(v: Value) -> bool:
     return score_product(v) is not None
 
 
+def never_hidden(v: Value, constants: Constants, depth: int = 12) -> bool:
+    """True if nothing hides scores already, so that a mask beside it may come to minus infinity: a product, whole numbers, known ones that
+    do not, and what is computed of such."""
+    known, hides = constants.array(v), HIDDEN.get(v.dtype, -math.inf)
+    if known is not None or depth == 0:
+        return known is not None and bool((np.abs(known.astype(np.float64)) < -hides).all())
+    if v.dtype not in _FLOATS or is_score(v):
+        return True
+    if (op := made_by(v, *MAKES_MASKS, "tanh", "slice", "concat", "reduce", "gather")) is None:
+        return False
+    if op.kind == "max" and any((s := splat(x)) is not None and s > hides for x in op.operands):
+        return True
+    return all(never_hidden(x, constants, depth - 1) for x in op.operands)
+
+
+def _may_be_hidden(v: Value, constants: Constants) -> bool:
+    """True for scores that something besides a product is part of, which may hide them."""
+    while True:
+        view, factor = made_by(v, "reshape", "transpose", "convert"), scaled(v)
+        if view is None and factor is None:
+            break
+        v = view.operands[0] if view is not None else factor[0]  # type: ignore[index]
+    return made_by(v, "add", "sub", "min", "max", "select", "log") is not None and not never_hidden(v, constants)
+
+
 def mask_of(op: Op) -> Value | None:
     """Return the mask that a softmax adds, if any."""
     if len(op.operands) < 2 or type(op.operands[1].type) is NoneType:
@@ -65,6 +93,8 @@ def chosen_mask(constants: Constants) -> Pattern:
         low = splat(other)
         if low is None or x.type is not choice.result.type or made_by(x, "select") is not None:
             return False
+        if low != -math.inf and _may_be_hidden(x, constants):
+            return False  # a row that sees nothing has equal shares, and lower numbers where both hide would not
         if low > ABSORBS:
             # the logarithm of a share of nothing shows the number itself
             if op.attrs["log"] or low > HIDDEN.get(x.dtype, -math.inf):
@@ -120,6 +150,8 @@ def deep_mask(constants: Constants) -> Pattern:
         hides, wide = HIDDEN[mask.dtype], known.astype(np.float32)
         if not ((wide <= hides) & (wide > ABSORBS)).any() or not _sees_some(wide > hides, op):
             return False
+        if _may_be_hidden(op.operands[0], constants):
+            return False  # two masks together may leave a row nothing to see
         seen = rw.insert("gt", mask, scalar(rw, hides, mask.dtype, op), before=op).result
         low = scalar(rw, MASK_VALUE[mask.dtype], mask.dtype, op)
         rw.set_operand(op, 1, rw.insert("select", seen, mask, low, before=op).result)

@@ -57,7 +57,9 @@ def _mean(v: Value) -> tuple[Value, tuple[int, ...]] | None:
     op = made_by(v, "reduce", "mul", "div", "reshape")
     if op is None:
         return None
-    if op.kind == "reshape" and (inner := made_by(op.operands[0], "reduce")) is not None and static(v):
+    if op.kind == "reshape":
+        if (inner := made_by(op.operands[0], "reduce")) is None or not static(v):
+            return None
         x, axes = inner.operands[0], {a % len(inner.operands[0].shape) for a in inner.attrs["axes"]}
         kept = tuple(1 if i in axes else d for i, d in enumerate(x.shape))
         return (x, tuple(sorted(axes))) if inner.attrs["op"] == "mean" and v.shape == kept else None
