@@ -169,7 +169,7 @@ class Chains:
             if handed(a, b):
                 yield b, ()
         for ka, kb in pairs:
-            if a.how.fills_once(ka) and (how := memory.fit(a.how, ka, b, kb)) is not None:
+            for how in memory.fit(a.how, ka, b, kb) if a.how.fills_once(ka) else ():
                 other = Nest(b.items, b.step, how)
                 if memory.local(a, other):
                     yield other, ((ka, kb),)
@@ -221,10 +221,10 @@ class Chains:
                             yield Nest(a.items, a.step, how)
                 for ka, kb in (*handed(a, b), *common(a, b)):
                     if b.how.fills_once(kb) and not self.memory.hands_over(a.how, ka, b.how, kb):
-                        how = self.memory.fit(b.how, kb, a, ka, before=True)
-                        if how is not None and (a.items, how) not in seen:
-                            seen.add((a.items, how))
-                            yield Nest(a.items, a.step, how)
+                        for how in self.memory.fit(b.how, kb, a, ka, before=True):
+                            if (a.items, how) not in seen:
+                                seen.add((a.items, how))
+                                yield Nest(a.items, a.step, how)
 
     def _related(self, a: Nest) -> list[Nest]:
         """Return the groups that share a value other than a parameter with `a` and no step: all that one of them makes for

@@ -150,10 +150,21 @@ def columns_left(a: Tiling, ka: int, b: Tiling, kb: int) -> int:
     return columns
 
 
+def is_left(a: Tiling, ka: int) -> bool:
+    """True if slices of columns of result ka have buffers of their own, which together are one matrix of all rows and columns of a
+    tile."""
+    if ka not in a.plan.kept or ka < len(a.low.reads) or ka in a.replaced or not a.accesses[ka].blocked:
+        return False
+    if not (_whole_rows(a, ka) and _in_one_run(a, ka)):
+        return False
+    columns, block = a.accesses[ka].box((0,) * len(a.low.sizes), a.plan.slices)[-1][1], block_size(a.accesses[ka].spec.dtype)
+    return columns % block == 0 and begins_right(a, ka)
+
+
 def fits_whole(how: Tiling) -> bool:
-    """True if a plan's buffers have room, all at once."""
+    """True if a plan's buffers have room, those together that are alive at once."""
     capacity = how.low.machine.spm_limit - how.low.machine.spm_base
-    return how.low.fits(how.plan.slices) and how.moved_bytes() + how.work_bytes() <= capacity and not how.steps_above
+    return how.low.fits(how.plan.slices) and how.demand_bytes() <= capacity and not how.steps_above
 
 
 def begins_right(how: Tiling, k: int) -> bool:
@@ -205,9 +216,12 @@ def _in_one_run(how: Tiling, k: int) -> bool:
 
 def can_hand_over(a: Tiling, ka: int, b: Tiling, kb: int) -> bool:
     """True if b may use access ka's buffer as it is for its read kb."""
-    if not (a.fills_once(ka) and b.fills_once(kb) and same_parts(a, ka, b, kb)):
+    whole = a.fills_once(ka)
+    if not (b.fills_once(kb) and (whole or is_left(a, ka)) and same_parts(a, ka, b, kb)):
         return False
-    if a.slice_bytes[ka] != b.slice_bytes[kb]:
+    if whole and a.slice_bytes[ka] != b.slice_bytes[kb]:
+        return False
+    if a.copies[ka] * a.slot_bytes(ka) < b.slot_bytes(kb):
         return False
     written = ka >= len(a.low.reads)
     for x, y in zip(a.ranges, b.ranges, strict=True):

@@ -5,7 +5,7 @@ May import: graph_table, isa, lower, machine, _kernels, search.*, tile. Must not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,8 +18,8 @@ from tx8fast.lower.base import Lowering
 from tx8fast.search import delivering
 from tx8fast.search.delivering import Pairs
 from tx8fast.search.fitting import cut, make_tiling
-from tx8fast.search.gathering import gathered, leaving
-from tx8fast.search.handover import Nest, can_hand_over, columns_left, handed, is_local, same_parts
+from tx8fast.search.gathering import aligned, gathered, leave, leaving
+from tx8fast.search.handover import Nest, can_hand_over, columns_left, fits_whole, handed, is_local, same_parts
 from tx8fast.search.nests import closely_timed
 from tx8fast.search.planning import Planner
 from tx8fast.search.prices import priced
@@ -27,6 +27,7 @@ from tx8fast.search.trial import PlanTimer
 from tx8fast.tile.tiling import Plan, Tiling
 
 TRIES = 3  # plans tried for one hand-over
+SLICED = 60  # plans looked at of which a result is left in slices
 MAX_TRIES = 400  # of them in all functions together; equal ones count once
 LOOKS_PER_SECOND = 10_000  # chains, and plans for hand-overs, that are looked at per second of the search's limit
 
@@ -48,7 +49,7 @@ class Memory:
         self.formulas: dict[int, tuple[np.ndarray, ...]] = {}
         self.candidates: dict[tuple[int, int], Tiling | None] = {}
         self.answers: dict[tuple, int] = {}
-        self.fits: dict[tuple, Tiling | None] = {}
+        self.fits: dict[tuple, list[Tiling]] = {}
         self.options: dict[Record, list[Lowering]] = {}
         self.pieces: dict[tuple, np.ndarray | None] = {}
         self.firsts: dict[Any, Iterator[Any]] = {}  # plans by lowering, also those that have operands delivered
@@ -101,14 +102,19 @@ class Memory:
             self.costs[how, held, closely] = timer.cycles(how.but(held=held)) - self.barrier_cycles
         return self.costs[how, held, closely]
 
-    def fit(self, a: Tiling, ka: int, b: Nest, kb: int, before: bool = False) -> Tiling | None:
-        """Return the best plan of b's group whose access kb has the buffer of a's access ka, None if there is none or the
-        limit of tries is reached. `before`: b is to hand it to a."""
+    def fit(self, a: Tiling, ka: int, b: Nest, kb: int, before: bool = False) -> list[Tiling]:
+        """Return the best plan of b's group whose access kb has the buffer of a's access ka, and of those that leave a result in slices;
+        none if there is none or the limit of tries is reached. `before`: b is to hand it to a."""
         key = a, ka, b.step.record, kb, before
         if key not in self.fits:
-            found = [how for low in self.lowerings(b) for how in self._fitting(a, ka, low, kb, before)]
             held = frozenset(() if before else {kb})
-            self.fits[key] = min(found, key=lambda how: self.cycles(how, held), default=None)
+            best: dict[bool, Tiling] = {}
+            for low in self.lowerings(b):
+                for how in self._fitting(a, ka, low, kb, before):
+                    other = best.setdefault(how.fills_once(kb), how)
+                    if self.cycles(how, held, True) < self.cycles(other, held, True):
+                        best[how.fills_once(kb)] = how
+            self.fits[key] = [*best.values()]
         return self.fits[key]
 
     def leaving(self, a: Nest, ka: int) -> list[Tiling]:
@@ -176,32 +182,47 @@ class Memory:
         return self.options[record]
 
     def _fitting(self, a: Tiling, ka: int, low: Lowering, kb: int, before: bool) -> Iterator[Tiling]:
-        """Yield the first few plans in the order of the formulas whose access kb has the buffer of a's access ka."""
-        parts, slices, _, cycles, _, _ = self.prices(low)
-        capacity = self.machine.spm_limit - self.machine.spm_base
-        same: dict[bytes, bool] = {}
-        tried = 0
-        whole = np.ones(len(cycles), bool)
-        for f in (*low.reads, *low.writes)[kb].factors:  # a buffer that is handed over holds all of a tile's bytes
-            whole &= parts[:, f] * slices[:, f] >= low.sizes[f]
-        for i in np.flatnonzero(whole)[np.argsort(cycles[whole], kind="stable")].tolist():
-            if tried == TRIES or not self.tries:
-                return
-            sharding = parts[i].tobytes()
-            if not same.get(sharding, True):
-                continue
-            if not self.look():
-                return
-            how = self.candidate(low, i)
-            if how is None:
-                continue
-            if sharding not in same:
-                same[sharding] = same_parts(a, ka, how, kb)
-                if not same[sharding]:
+        """Yield the first few plans in the order of the formulas whose access kb has the buffer of a's access ka: of those that fill it
+        once, and of those that leave a result in slices of columns."""
+        access, cycles = (*low.reads, *low.writes)[kb], self.prices(low)[3]
+        rows = {f for d in access.dims[:-1] for f, _ in d.terms}
+        whole = self._whole(low, access.factors)
+        firsts = [(whole, len(cycles))]
+        if before and kb >= len(low.reads) and access.factors > rows:
+            firsts.append((self._whole(low, rows) & ~whole, SLICED))
+        for among, looked in firsts:
+            same: dict[bytes, bool] = {}
+            tried: set[tuple] = set()  # plans that differ in the order of loops with one trip are one
+            for i in np.flatnonzero(among)[np.argsort(cycles[among], kind="stable")][:looked].tolist():
+                sharding = self.prices(low)[0][i].tobytes()
+                if not same.get(sharding, True):
                     continue
-            if not how.fills_once(kb) or not low.fits(how.plan.slices) or how.demand_bytes() > capacity:
-                continue
-            if can_hand_over(how, kb, a, ka) if before else can_hand_over(a, ka, how, kb):
-                tried += 1
-                self.tries -= 1
-                yield self.tiling(low, how.plan)
+                if len(tried) == TRIES or not (self.tries and self.look()):
+                    break
+                how = self.candidate(low, i)
+                if how is None:
+                    continue
+                if sharding not in same:
+                    same[sharding] = same_parts(a, ka, how, kb)
+                form = how.plan.parts, how.plan.slices
+                if same[sharding] and form not in tried and (found := self._handing(a, ka, how, kb, before)):
+                    tried.add(form)
+                    self.tries -= 1
+                    yield self.tiling(low, found.plan)
+
+    def _whole(self, low: Lowering, factors: Iterable[int]) -> np.ndarray:
+        """Return which candidates have one slice of all that a tile has of some factors."""
+        parts, slices = self.prices(low)[:2]
+        whole = np.ones(len(parts), bool)
+        for f in factors:
+            whole &= parts[:, f] * slices[:, f] >= low.sizes[f]
+        return whole
+
+    def _handing(self, a: Tiling, ka: int, how: Tiling, kb: int, before: bool) -> Tiling | None:
+        """Return a plan whose access kb has the buffer of a's access ka, None if it has not, or no room."""
+        if before and not how.fills_once(kb):
+            how = aligned(leave(how, kb), kb)
+        if not fits_whole(how):
+            return None
+        fits = can_hand_over(how, kb, a, ka) if before else can_hand_over(a, ka, how, kb)
+        return how if fits else None
