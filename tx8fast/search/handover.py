@@ -157,7 +157,10 @@ def is_left(a: Tiling, ka: int) -> bool:
         return False
     if not (_whole_rows(a, ka) and _in_one_run(a, ka)):
         return False
-    columns, block = a.accesses[ka].box((0,) * len(a.low.sizes), a.plan.slices)[-1][1], block_size(a.accesses[ka].spec.dtype)
+    columns, block = (
+        a.accesses[ka].box((0,) * len(a.low.sizes), a.plan.slices)[-1][1],
+        block_size(a.accesses[ka].spec.dtype),
+    )
     return columns % block == 0 and begins_right(a, ka)
 
 
