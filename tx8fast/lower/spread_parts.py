@@ -10,6 +10,7 @@ own, so its blocks are summed one after the other.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -99,16 +100,30 @@ class SpreadParts(ConvStream):
         f = 2 if self._units(i, lo, hi) > 1 else 1
         cut = lambda r, x: (*r[:f], x, *r[f + 1 :])  # noqa: E731
         steps = -(-hi[f] // low.units[f])
+        few = 1 if self.by_rows[i] else self.per_image
+        failed = 0  # parts of a length that was looked at are the same again
         for pieces in range(1, steps + 1):
             step = -(-steps // pieces) * low.units[f]
+            if step == failed:
+                continue
+            failed = step
             found = [(cut(lo, a), cut(hi, min(a + step, hi[f]))) for a in range(0, hi[f], step)]
-            own = [self._own((i, *p), k) for p in found for k in range(self.per_image)]
-            fields = all(b - a <= n for rs in own for r in rs for a, b, n in zip(*r, low.max_len, strict=True))
-            size = max(sum(low.reads[j].size_bytes(*r) for j in stage.others for r in rs) for rs in own)
-            if fields and (size <= most or self._units(i, *found[0]) <= (1 if self.by_rows[i] else self.per_image)):
+            enough = math.inf if self._units(i, *found[0]) <= few else most
+            if all(self._taken(i, p, enough) for p in found):  # the first one is the longest
                 yield from found
                 return
         raise InfeasibleError(f"{low.kind}: instructions take no part of an image that small")
+
+    def _taken(self, i: int, part: Ranges, most: float) -> bool:
+        """True if one instruction takes what each tile makes of a part, whose weights have `most` bytes at most."""
+        stage, low = self.stages[i], self.stages[i].low
+        for k in range(self.per_image):
+            own = self._own((i, *part), k)
+            if any(b - a > n for r in own for a, b, n in zip(*r, low.max_len, strict=True)):
+                return False
+            if sum([low.reads[j].size_bytes(*r) for j in stage.others for r in own]) > most:
+                return False
+        return True
 
     def _units(self, i: int, lo: tuple[int, ...], hi: tuple[int, ...]) -> int:
         """Return of how many parts of channels a range of a member consists."""
