@@ -76,8 +76,11 @@ class SpreadStream(SpreadParts):
             if stage.windowed:  # a band of rows is all there is of an image
                 stage.low.window = replace(stage.low.window, resident=not by_rows)  # type: ignore[attr-defined]
         self.read = rows_read(self.stages, self._piece)
-        need = 0
-        rooms = [EPOCH_SHARE * (self.capacity - n) for n in self._alive()]
+        alive = self._alive()
+        need = max(alive)
+        if need > self.capacity:
+            raise InfeasibleError(f"{name}: images need {need:,} bytes of scratchpad, {self.capacity:,} are there")
+        rooms = [EPOCH_SHARE * (self.capacity - n) for n in alive]
         for _ in range(LAYOUTS):
             self.parts = [(i, *r) for i in range(len(self.stages)) for r in self._divided(i, rooms[i])]
             self.filled = {p: p for p in range(len(self.parts))}
