@@ -101,12 +101,12 @@ class SpreadParts(ConvStream):
         cut = lambda r, x: (*r[:f], x, *r[f + 1 :])  # noqa: E731
         steps = -(-hi[f] // low.units[f])
         few = 1 if self.by_rows[i] else self.per_image
-        failed = 0  # parts of a length that was looked at are the same again
+        last = 0  # parts of a length that was looked at are the same again
         for pieces in range(1, steps + 1):
             step = -(-steps // pieces) * low.units[f]
-            if step == failed:
+            if step == last:
                 continue
-            failed = step
+            last = step
             found = [(cut(lo, a), cut(hi, min(a + step, hi[f]))) for a in range(0, hi[f], step)]
             enough = math.inf if self._units(i, *found[0]) <= few else most
             if all(self._taken(i, p, enough) for p in found):  # the first one is the longest

@@ -13,11 +13,9 @@ import numpy as np
 from tx8fast.ir.core import Op, Value
 from tx8fast.ir.rewrite import Pattern, Rewriter
 from tx8fast.passes.canonicalize import splat
-from tx8fast.passes.lift_masks import MAKES_MASKS, mask_of, never_hidden, on_rows
+from tx8fast.passes.lift_masks import FLOATS, MAKES_MASKS, mask_of, never_hidden, on_rows
 from tx8fast.passes.lift_match import Constants, made_by, scalar, sole_user, static
 from tx8fast.weights import MASK_VALUE
-
-_FLOATS = ("bf16", "f16", "f32")
 
 
 def _never_empty(mask: Value | None, constants: Constants) -> bool:
@@ -62,7 +60,7 @@ def guard(constants: Constants) -> Pattern:
             or p.type is not op.result.type
         ):
             return False
-        if soft.attrs["log"] or not on_rows(soft) or soft.result.dtype not in _FLOATS:
+        if soft.attrs["log"] or not on_rows(soft) or soft.result.dtype not in FLOATS:
             return False
         if not never_hidden(soft.operands[0], constants):
             return False  # a mask that is not recognised or not the only one, or a row that somebody gave
@@ -94,7 +92,7 @@ def _factor_per_row(op: Op, rw: Rewriter, soft: Op, mask: Value, constants: Cons
     assert test is not None
     if (
         not mask.shape
-        or mask.dtype not in _FLOATS
+        or mask.dtype not in FLOATS
         or _undefined(mask, constants)
         or set(soft.result.users) != {test, op}
         or test.result.users != [op]

@@ -25,7 +25,7 @@ HIDDEN = {"f32": -1e9, "bf16": -1e9, "f16": -6e4}
 PRODUCTS = ("gemm", "contract")
 #: what masks are computed of numbers with
 MAKES_MASKS = ("mul", "add", "sub", "neg", "select", "max", "min", "reshape", "broadcast", "convert", "transpose")
-_FLOATS = ("bf16", "f16", "f32")
+FLOATS = ("bf16", "f16", "f32")
 
 
 def on_rows(op: Op) -> bool:
@@ -54,7 +54,7 @@ def never_hidden(v: Value, constants: Constants, depth: int = 12) -> bool:
     known, hides = constants.array(v), HIDDEN.get(v.dtype, -math.inf)
     if known is not None or depth == 0:
         return known is not None and bool((np.abs(known.astype(np.float64)) < -hides).all())
-    if v.dtype not in _FLOATS or is_score(v):
+    if v.dtype not in FLOATS or is_score(v):
         return True
     if (op := made_by(v, *MAKES_MASKS, "tanh", "slice", "concat", "reduce", "gather")) is None:
         return False

@@ -18,7 +18,7 @@ from tx8fast.lower import may_deliver
 from tx8fast.lower.base import Lowering
 from tx8fast.lower.transfer import spec_bytes
 from tx8fast.search.gathering import leave
-from tx8fast.search.handover import Nest, begins_right, fits_whole
+from tx8fast.search.handover import Nest, begins_right, has_room
 from tx8fast.tile import deliveries
 from tx8fast.tile.sharing import sharers
 from tx8fast.tile.tiling import Tiling
@@ -57,7 +57,7 @@ def sending(memory: Memory, a: Nest, kas: Sequence[int]) -> list[Tiling]:
                 how = leave(how, k)
             if len(found) == GRIDS or not memory.look():
                 break
-            if how.plan.parts not in [x.plan.parts for x in found] and fits_whole(how) and _stays(how, kas):
+            if how.plan.parts not in [x.plan.parts for x in found] and has_room(how) and _stays(how, kas):
                 found.append(how)
     return [memory.tiling(how.low, how.plan) for how in found]
 
@@ -105,7 +105,7 @@ def _receiving(
         if form not in seen and not {*how.plan.kept} & {*kbs} and all(map(how.once, kbs)):
             how = how.but(delivered=kbs, gathered=(), kept=(*how.plan.kept, *leaves))
             how = how.but(shared=sharers(how))
-            if fits_whole(how) and _stays(how, leaves):
+            if has_room(how) and _stays(how, leaves):
                 seen.add(form)
                 made = how
         yield made
@@ -117,7 +117,7 @@ def delivery_cycles(memory: Memory, a: Tiling, b: Tiling, pairs: Pairs) -> int:
     if not {kb for _, kb in pairs} <= {*b.plan.delivered} or not {ka for ka, _ in pairs} <= {*a.plan.kept}:
         return -1
     if (
-        not (fits_whole(a) and fits_whole(b))
+        not (has_room(a) and has_room(b))
         or not _stays(a, [ka for ka, _ in pairs])
         or not all(map(b.once, b.plan.delivered))
     ):

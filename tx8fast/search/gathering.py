@@ -17,7 +17,7 @@ import numpy as np
 from tx8fast.lower.access import Access
 from tx8fast.lower.base import Lowering, round_up
 from tx8fast.lower.transfer import spec_bytes
-from tx8fast.search.handover import Nest, begins_right, columns_left, fits_whole, may_gather
+from tx8fast.search.handover import Nest, begins_right, columns_left, has_room, may_gather
 from tx8fast.tile.sharing import sharers
 from tx8fast.tile.tiling import Tiling
 
@@ -36,7 +36,7 @@ def leaving(memory: Memory, a: Nest, ka: int) -> list[Tiling]:
     if spec_bytes(a.how.accesses[ka].spec) > (machine.spm_limit - machine.spm_base) * machine.n_tiles:
         return []
     own = aligned(leave(a.how, ka), ka)
-    found = [own] if cut_columns(own, ka) and fits_whole(own) else []
+    found = [own] if cut_columns(own, ka) and has_room(own) else []
     for low in memory.lowerings(a):
         rows, columns = _factors(low.writes[ka - len(low.reads)])
         for how in _candidates(memory, low, rows, lambda parts: np.prod(parts[:, columns], axis=1) > 1):  # noqa: B023
@@ -44,7 +44,7 @@ def leaving(memory: Memory, a: Nest, ka: int) -> list[Tiling]:
             if len({x.plan.parts for x in found}) == GRIDS or not memory.look():
                 break
             alike = [x.plan.slices for x in found if x.plan.parts == how.plan.parts]
-            if len(alike) < EACH and how.plan.slices not in alike and fits_whole(how):
+            if len(alike) < EACH and how.plan.slices not in alike and has_room(how):
                 found.append(how)
     return [memory.tiling(how.low, how.plan) for how in found]
 
@@ -106,7 +106,7 @@ def _gathering(memory: Memory, first: Tiling, ka: int, b: Nest, kb: int, leaves:
             for k in leaves:
                 how = aligned(how, k)
             form = how.plan.parts, how.plan.slices
-            if form not in seen and fits_whole(how) and columns_left(first, ka, how, kb) == columns:
+            if form not in seen and has_room(how) and columns_left(first, ka, how, kb) == columns:
                 seen.add(form)
                 yield memory.tiling(low, how.plan)
 

@@ -153,18 +153,16 @@ def columns_left(a: Tiling, ka: int, b: Tiling, kb: int) -> int:
 def is_left(a: Tiling, ka: int) -> bool:
     """True if slices of columns of result ka have buffers of their own, which together are one matrix of all rows and columns of a
     tile."""
-    if ka not in a.plan.kept or ka < len(a.low.reads) or ka in a.replaced or not a.accesses[ka].blocked:
+    made = a.accesses[ka]
+    if ka not in a.plan.kept or ka < len(a.low.reads) or ka in a.replaced or not made.blocked:
         return False
-    if not (_whole_rows(a, ka) and _in_one_run(a, ka)):
+    if not (_whole_rows(a, ka) and _in_one_run(a, ka) and begins_right(a, ka)):
         return False
-    columns, block = (
-        a.accesses[ka].box((0,) * len(a.low.sizes), a.plan.slices)[-1][1],
-        block_size(a.accesses[ka].spec.dtype),
-    )
-    return columns % block == 0 and begins_right(a, ka)
+    columns = made.box((0,) * len(a.low.sizes), a.plan.slices)[-1][1]
+    return columns % block_size(made.spec.dtype) == 0
 
 
-def fits_whole(how: Tiling) -> bool:
+def has_room(how: Tiling) -> bool:
     """True if a plan's buffers have room, those together that are alive at once."""
     capacity = how.low.machine.spm_limit - how.low.machine.spm_base
     return how.low.fits(how.plan.slices) and how.demand_bytes() <= capacity and not how.steps_above

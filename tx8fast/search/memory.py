@@ -19,7 +19,7 @@ from tx8fast.search import delivering
 from tx8fast.search.delivering import Pairs
 from tx8fast.search.fitting import cut, make_tiling
 from tx8fast.search.gathering import aligned, gathered, leave, leaving
-from tx8fast.search.handover import Nest, can_hand_over, columns_left, fits_whole, handed, is_local, same_parts
+from tx8fast.search.handover import Nest, can_hand_over, columns_left, handed, has_room, is_local, same_parts
 from tx8fast.search.nests import closely_timed
 from tx8fast.search.planning import Planner
 from tx8fast.search.prices import priced
@@ -184,17 +184,18 @@ class Memory:
     def _fitting(self, a: Tiling, ka: int, low: Lowering, kb: int, before: bool) -> Iterator[Tiling]:
         """Yield the first few plans in the order of the formulas whose access kb has the buffer of a's access ka: of those that fill it
         once, and of those that leave a result in slices of columns."""
-        access, cycles = (*low.reads, *low.writes)[kb], self.prices(low)[3]
+        access = (*low.reads, *low.writes)[kb]
+        parts, _, _, cycles, _, _ = self.prices(low)
         rows = {f for d in access.dims[:-1] for f, _ in d.terms}
         whole = self._whole(low, access.factors)
         firsts = [(whole, len(cycles))]
         if before and kb >= len(low.reads) and access.factors > rows:
             firsts.append((self._whole(low, rows) & ~whole, SLICED))
+        same: dict[bytes, bool] = {}
         for among, looked in firsts:
-            same: dict[bytes, bool] = {}
             tried: set[tuple] = set()  # plans that differ in the order of loops with one trip are one
             for i in np.flatnonzero(among)[np.argsort(cycles[among], kind="stable")][:looked].tolist():
-                sharding = self.prices(low)[0][i].tobytes()
+                sharding = parts[i].tobytes()
                 if not same.get(sharding, True):
                     continue
                 if len(tried) == TRIES or not (self.tries and self.look()):
@@ -220,9 +221,11 @@ class Memory:
 
     def _handing(self, a: Tiling, ka: int, how: Tiling, kb: int, before: bool) -> Tiling | None:
         """Return a plan whose access kb has the buffer of a's access ka, None if it has not, or no room."""
-        if before and not how.fills_once(kb):
+        if not how.fills_once(kb):
+            if not before or kb < len(how.low.reads):
+                return None
             how = aligned(leave(how, kb), kb)
-        if not fits_whole(how):
+        if not has_room(how):
             return None
         fits = can_hand_over(how, kb, a, ka) if before else can_hand_over(a, ka, how, kb)
         return how if fits else None
