@@ -20,6 +20,7 @@ from tx8fast.search.turning import turn
 from tx8fast.tile.tiling import Plan, Planned, Stay, Tiling
 
 LAYERS = 5
+CONFIGS = Path(__file__).parents[1] / "data/configs"
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +67,15 @@ def checked(model: Path, **options):
 )
 def test_values_and_proof(llama: Path, wanted: None, options: dict) -> None:
     checked(llama, **options)
+
+
+def test_the_first_launch_is_a_part_of_a_group(tmp_path: Path, wanted: None) -> None:
+    """A chain takes the products of a norm's group and leaves the norm alone: no layer begins inside of what is one group."""
+    config = json.loads((CONFIGS / "gemma-2-9b.json").read_text()) | {"num_hidden_layers": 4, "vocab_size": 256}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    compiled = tx8fast.compile(tmp_path / "config.json", seq=512, embed_limit_bytes=0)
+    fn = compiled.searched.table.functions["layer"]
+    assert not fn.turned and fn.steps[0].members == ["layers.0.attn_norm"]
 
 
 @pytest.mark.parametrize("case", ["qwen3", "deepseek_v2", "vit"])

@@ -18,7 +18,7 @@ from tx8fast.search.grouping import NO_PLAN, Parts, cost_of
 from tx8fast.search.memory import Memory
 from tx8fast.search.partition import Edge, in_line, mask_of
 from tx8fast.search.planning import Planner
-from tx8fast.search.turning import Turned, calls_in_turn
+from tx8fast.search.turning import Turned, calls_in_turn, whole_groups
 from tx8fast.tile.tiling import Planned
 
 #: of the most cycles that a chain saves, what a longer one may save instead: estimates are no better, and it has fewer launches
@@ -68,8 +68,10 @@ def _turned(
     calls = calls_in_turn(table, name) if len(work) > 1 else None
     if calls is None:
         return None
-    behind = steps[: steps.index(work[0]) + 1]
-    new = Turned(table.functions["main"], calls, {n for s in behind for n in s.members})
+    names = {n for s in steps[: steps.index(work[0]) + 1] for n in s.members}
+    if not whole_groups(calls.fn, names):  # the first launch is a part of a group that chains have taken apart
+        return None
+    new = Turned(table.functions["main"], calls, names)
     main, fn = new.parts(parts[name])
     place_barriers(new.fn)
     turned = _chained(new.fn, memory, fn)

@@ -58,6 +58,11 @@ def calls_in_turn(table: GraphTable, name: str) -> Calls | None:
     return Calls(fn, steps, links)
 
 
+def whole_groups(fn: FunctionTable, names: Collection[str]) -> bool:
+    """Return whether every group of a function has all of its ops among `names`, or none."""
+    return all({*s.members} <= {*names} or {*names}.isdisjoint(s.members) for s in fn.steps)
+
+
 def _result(call: Step, value: int) -> int:
     return call.outputs.index(value) if value in call.outputs else -1
 
@@ -70,7 +75,7 @@ def turn(table: GraphTable, name: str, names: Collection[str]) -> str:
     fn, first = calls.fn, {*names}
     if not first < fn.base.keys():
         return f"function '{name}' does not consist of steps that begin it and others"
-    if any(not first.isdisjoint(s.members) and not first.issuperset(s.members) for s in fn.steps):
+    if not whole_groups(fn, first):
         return f"function '{name}' cannot begin inside of a group"
     later = {v for n, s in fn.base.items() if n not in first for v in s.outputs}
     for n in first:
