@@ -121,8 +121,9 @@ def _runs(how: Tiling, k: int, r: TileRange, step: int, base: Sequence[int]) -> 
 
 
 def pitch(how: Tiling, k: int, r: TileRange) -> int:
-    """Return the bytes from one slice's buffer to the next one's."""
-    return how.pitch(k, r) if k >= len(how.low.reads) else how.slot_bytes(k)
+    """Return the bytes from one slice's buffer to the next one's: only those of results that are kept lie closer where a tile has fewer
+    rows."""
+    return how.pitch(k, r) if k >= len(how.low.reads) and k in how.plan.kept else how.slot_bytes(k)
 
 
 def _moved(have: np.ndarray | None, want: np.ndarray | None) -> np.ndarray | None:
