@@ -39,6 +39,23 @@ def test_reshape_rules(shape, allowzero, want):
     assert program.main.body.last.operands[0].shape == want
 
 
+@pytest.mark.parametrize(
+    ("axis", "shapes", "want", "joins"),
+    [
+        (0, ([2, 0], [3, 0]), (5, 0), True),  # empty, and yet as long as both
+        (1, ([2, 0], [2, 3], [2, 4]), (2, 7), True),
+        (-1, ([2, 0], [2, 3]), (2, 3), False),  # an empty cache is no operand
+        (0, ([0, 2], [0, 2]), (0, 2), False),
+    ],
+)
+def test_empty_parts_of_a_concatenation(axis, shapes, want, joins):
+    names = [f"x{i}" for i in range(len(shapes))]
+    nodes = [node("Concat", " ".join(names), "y", axis=axis)]
+    program = imported(nodes, [info(n, s) for n, s in zip(names, shapes, strict=True)], [info("y", None)])
+    assert program.main.body.last.operands[0].shape == want
+    assert kinds(program) == ["concat"] * joins
+
+
 def test_if_is_decided_and_outer_names_are_visible():
     then = helper.make_graph([node("Neg", "x", "a")], "then", [], [info("a", [2])])
     other = helper.make_graph([node("Frobnicate", "x", "b")], "else", [], [info("b", [2])])
