@@ -56,6 +56,19 @@ def test_empty_parts_of_a_concatenation(axis, shapes, want, joins):
     assert kinds(program) == ["concat"] * joins
 
 
+@pytest.mark.parametrize(("size", "out"), [(3, 5), (6, 10), (3, 7), (9, 12), (10, 7), (5, 3)])
+@pytest.mark.parametrize("op", ["Resize", "Upsample"])
+def test_scales_that_f32_does_not_hold(op, size, out):
+    """A scale of out / size, rounded to f32, gives `out` elements, and each is the one that the fraction itself says."""
+    attrs = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"} if op == "Resize" else {}
+    nodes = [node(op, "x _ s" if op == "Resize" else "x s", "y", mode="nearest", **attrs)]
+    scales = {"s": np.array([1, 1, 1, out / size], np.float32)}
+    given = imported(nodes, [info("x", [1, 1, 2, size])], [info("y", None)], scales, opset=20 if op == "Resize" else 9)
+    x = np.arange(2 * size, dtype=np.float32).reshape(1, 1, 2, size)
+    (y,) = run_program(given, {"x": x})
+    assert np.array_equal(y, x[..., np.arange(out) * size // out])
+
+
 def test_if_is_decided_and_outer_names_are_visible():
     then = helper.make_graph([node("Neg", "x", "a")], "then", [], [info("a", [2])])
     other = helper.make_graph([node("Frobnicate", "x", "b")], "else", [], [info("b", [2])])
