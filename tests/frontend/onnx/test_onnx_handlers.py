@@ -69,6 +69,19 @@ def test_scales_that_f32_does_not_hold(op, size, out):
     assert np.array_equal(y, x[..., np.arange(out) * size // out])
 
 
+@pytest.mark.parametrize(
+    "asked", [{"_": np.zeros(0), "n": np.array([1, 1, 2, 1])}, {"s": np.array([1, 1, 1, 0.3], np.float32)}]
+)
+def test_one_element_of_pytorch_is_the_first(asked):
+    """Where one element is made of several, `pytorch_half_pixel` takes that at 0."""
+    stored = {k: v for k, v in asked.items() if k != "_"}
+    attrs = {"mode": "cubic", "coordinate_transformation_mode": "pytorch_half_pixel"}
+    nodes = [node("Resize", "x _ " + " ".join(asked), "y", **attrs)]
+    x = np.arange(10, dtype=np.float32).reshape(1, 1, 2, 5) ** 2
+    (y,) = run_program(imported(nodes, [info("x", x.shape)], [info("y", None)], stored), {"x": x})
+    assert np.allclose(y, x[..., :1])
+
+
 def test_if_is_decided_and_outer_names_are_visible():
     then = helper.make_graph([node("Neg", "x", "a")], "then", [], [info("a", [2])])
     other = helper.make_graph([node("Frobnicate", "x", "b")], "else", [], [info("b", [2])])

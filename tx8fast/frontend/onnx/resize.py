@@ -38,12 +38,12 @@ def _source(n: Node, a: Axis, mode: str, kind: type[np.floating]) -> np.ndarray:
     if mode == "align_corners":
         return np.zeros(a.out) if length == 1 else y * (a.size - 1) / (length - 1)
     if mode == "pytorch_half_pixel":
-        return np.full(a.out, -0.5) if length == 1 else (y + 0.5) / scale - 0.5
+        return y if a.out == 1 else (y + 0.5) / scale - 0.5
     if mode == "half_pixel_symmetric":
         return a.size / 2 * (1 - a.out / length) + (y + 0.5) / scale - 0.5
     if mode == "tf_crop_and_resize":
         first = start * (a.size - 1)
-        if length == 1:
+        if a.out == 1:
             return np.full(a.out, first + (end - start) * (a.size - 1) / 2)
         return first + y * (end - start) * (a.size - 1) / (length - 1)
     raise n.unsupported(f"coordinate transformation '{mode}' is not supported")
