@@ -39,6 +39,49 @@ def test_reshape_rules(shape, allowzero, want):
     assert program.main.body.last.operands[0].shape == want
 
 
+@pytest.mark.parametrize(
+    ("axis", "shapes", "want", "joins"),
+    [
+        (0, ([2, 0], [3, 0]), (5, 0), True),  # empty, and yet as long as both
+        (1, ([2, 0], [2, 3], [2, 4]), (2, 7), True),
+        (-1, ([2, 0], [2, 3]), (2, 3), False),  # an empty cache is no operand
+        (0, ([0, 2], [0, 2]), (0, 2), False),
+    ],
+)
+def test_empty_parts_of_a_concatenation(axis, shapes, want, joins):
+    names = [f"x{i}" for i in range(len(shapes))]
+    nodes = [node("Concat", " ".join(names), "y", axis=axis)]
+    program = imported(nodes, [info(n, s) for n, s in zip(names, shapes, strict=True)], [info("y", None)])
+    assert program.main.body.last.operands[0].shape == want
+    assert kinds(program) == ["concat"] * joins
+
+
+@pytest.mark.parametrize(("size", "out"), [(3, 5), (6, 10), (3, 7), (9, 12), (10, 7), (5, 3)])
+@pytest.mark.parametrize("op", ["Resize", "Upsample"])
+def test_scales_that_f32_does_not_hold(op, size, out):
+    """A scale of out / size, rounded to f32, gives `out` elements, and each is the one that the fraction itself says."""
+    attrs = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"} if op == "Resize" else {}
+    nodes = [node(op, "x _ s" if op == "Resize" else "x s", "y", mode="nearest", **attrs)]
+    scales = {"s": np.array([1, 1, 1, out / size], np.float32)}
+    given = imported(nodes, [info("x", [1, 1, 2, size])], [info("y", None)], scales, opset=20 if op == "Resize" else 9)
+    x = np.arange(2 * size, dtype=np.float32).reshape(1, 1, 2, size)
+    (y,) = run_program(given, {"x": x})
+    assert np.array_equal(y, x[..., np.arange(out) * size // out])
+
+
+@pytest.mark.parametrize(
+    "asked", [{"_": np.zeros(0), "n": np.array([1, 1, 2, 1])}, {"s": np.array([1, 1, 1, 0.3], np.float32)}]
+)
+def test_one_element_of_pytorch_is_the_first(asked):
+    """Where one element is made of several, `pytorch_half_pixel` takes that at 0."""
+    stored = {k: v for k, v in asked.items() if k != "_"}
+    attrs = {"mode": "cubic", "coordinate_transformation_mode": "pytorch_half_pixel"}
+    nodes = [node("Resize", "x _ " + " ".join(asked), "y", **attrs)]
+    x = np.arange(10, dtype=np.float32).reshape(1, 1, 2, 5) ** 2
+    (y,) = run_program(imported(nodes, [info("x", x.shape)], [info("y", None)], stored), {"x": x})
+    assert np.allclose(y, x[..., :1])
+
+
 def test_if_is_decided_and_outer_names_are_visible():
     then = helper.make_graph([node("Neg", "x", "a")], "then", [], [info("a", [2])])
     other = helper.make_graph([node("Frobnicate", "x", "b")], "else", [], [info("b", [2])])

@@ -26,29 +26,31 @@ class Axis:
     end: float
 
 
-def _source(n: Node, a: Axis, mode: str) -> np.ndarray:
-    """Return the source coordinate of every output element, f64 [out]."""
-    y = np.arange(a.out, dtype=np.float64)
-    length = a.scale * a.size  # the output's length before it was cut to a whole number
+def _source(n: Node, a: Axis, mode: str, kind: type[np.floating]) -> np.ndarray:
+    """Return the source coordinate of every output element [out], computed in f32 or f64."""
+    y = np.arange(a.out, dtype=kind)
+    scale, start, end = kind(a.scale), kind(a.start), kind(a.end)
+    length = scale * kind(a.size)  # the output's length before it was cut to a whole number
     if mode == "half_pixel":
-        return (y + 0.5) / a.scale - 0.5
+        return (y + 0.5) / scale - 0.5
     if mode == "asymmetric":
-        return y / a.scale
+        return y / scale
     if mode == "align_corners":
         return np.zeros(a.out) if length == 1 else y * (a.size - 1) / (length - 1)
     if mode == "pytorch_half_pixel":
-        return np.full(a.out, -0.5) if length == 1 else (y + 0.5) / a.scale - 0.5
+        return y if a.out == 1 else (y + 0.5) / scale - 0.5
     if mode == "half_pixel_symmetric":
-        return a.size / 2 * (1 - a.out / length) + (y + 0.5) / a.scale - 0.5
+        return a.size / 2 * (1 - a.out / length) + (y + 0.5) / scale - 0.5
     if mode == "tf_crop_and_resize":
-        first = a.start * (a.size - 1)
-        if length == 1:
-            return np.full(a.out, first + (a.end - a.start) * (a.size - 1) / 2)
-        return first + y * (a.end - a.start) * (a.size - 1) / (length - 1)
+        first = start * (a.size - 1)
+        if a.out == 1:
+            return np.full(a.out, first + (end - start) * (a.size - 1) / 2)
+        return first + y * (end - start) * (a.size - 1) / (length - 1)
     raise n.unsupported(f"coordinate transformation '{mode}' is not supported")
 
 
 def _nearest(x: np.ndarray, mode: str, size: int) -> np.ndarray:
+    x = x.astype(np.float64)  # x + 0.5 is exact then
     rounded = {
         "round_prefer_floor": np.ceil(x - 0.5),
         "round_prefer_ceil": np.floor(x + 0.5),
@@ -101,7 +103,8 @@ def _axes(n: Node, x: Tensor, scales: list[float] | None, sizes: list[int] | Non
             sizes = [int(one * x.shape[a] + 0.5) for a in named]
     else:
         factors = list(scales or [])
-        sizes = [int(math.floor(f * x.shape[a])) for f, a in zip(factors, named)]
+        # in f32, the scales' format: 3 times what f32 has of 5 / 3 is 5 in it, and less than that outside of it
+        sizes = [int(np.floor(np.float32(f) * np.float32(x.shape[a]))) for f, a in zip(factors, named)]
     ends = roi if len(roi) == 2 * len(named) else [0.0] * len(named) + [1.0] * len(named)
     return [Axis(a, x.shape[a], sizes[i], factors[i], ends[i], ends[i + len(named)]) for i, a in enumerate(named)]
 
@@ -114,7 +117,8 @@ def _resample(n: Node, x: Tensor, axes: list[Axis], mode: str, coordinates: str)
         n.bounded(a.out * (1 if mode == "nearest" else a.size), "the table of what is read")
         if a.out == a.size and math.isclose(a.scale, 1.0) and not (crop and (a.start, a.end) != (0.0, 1.0)):
             continue
-        where = _source(n, a, coordinates)
+        # where an element is taken or another one, f32 decides, as it does when scales become sizes
+        where = _source(n, a, coordinates, np.float32 if mode == "nearest" else np.float64)
         if crop:
             hidden = (where < 0) | (where > a.size - 1)
             if hidden.any():

@@ -103,7 +103,7 @@ def _concat(n: Node) -> Tensor:
     axis = n.norm_axis(n.required("axis"), parts[0].rank)
     if all(t.array is not None for t in parts):
         return n.concat(parts, axis)
-    full = [t for t in parts if 0 not in t.shape]  # an empty cache adds nothing
+    full = [t for t in parts if t.shape[axis]]  # an empty cache adds nothing
     return n.concat(full or parts[:1], axis)
 
 
