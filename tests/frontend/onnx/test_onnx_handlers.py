@@ -9,6 +9,7 @@ from frontend.onnx.onnx_build import BOOL, F32, I64, imported, info, model, node
 from onnx import TensorProto, helper
 from support.interpret import run_program
 
+from tx8fast.errors import UnsupportedError
 from tx8fast.frontend.common import ImportOptions
 from tx8fast.frontend.onnx import import_onnx, supported_ops
 from tx8fast.weights import DerivedSource
@@ -80,6 +81,27 @@ def test_one_element_of_pytorch_is_the_first(asked):
     x = np.arange(10, dtype=np.float32).reshape(1, 1, 2, 5) ** 2
     (y,) = run_program(imported(nodes, [info("x", x.shape)], [info("y", None)], stored), {"x": x})
     assert np.allclose(y, x[..., :1])
+
+
+def test_crops_go_by_the_whole_length():
+    """The last of 7 elements that a scale of 1.5 makes of 5 is the crop's end."""
+    stored = {"roi": np.array([0, 1], np.float32), "scales": np.array([1.5], np.float32)}
+    attrs = {"mode": "linear", "coordinate_transformation_mode": "tf_crop_and_resize", "axes": [1]}
+    nodes = [node("Resize", "x roi scales", "y", **attrs)]
+    x = np.arange(5, dtype=np.float32)[None]
+    (y,) = run_program(imported(nodes, [info("x", x.shape)], [info("y", None)], stored), {"x": x})
+    assert np.allclose(y, np.linspace(0, 4, 7))
+
+
+def test_a_scan_without_steps_is_refused_by_name():
+    body = helper.make_graph(
+        [node("Add", "h c", "d"), node("Tanh", "d", "e")], "body",
+        [info("h", [2]), info("c", [2])], [info("d", [2]), info("e", [2])],
+    )  # fmt: skip
+    nodes = [node("Scan", "start x", "last all", body=body, num_scan_inputs=1)]
+    given = [info("start", [2]), info("x", [0, 2])]
+    with pytest.raises(UnsupportedError, match="a scan without a single step"):
+        imported(nodes, given, [info("last", [2]), info("all", [0, 2])])
 
 
 def test_if_is_decided_and_outer_names_are_visible():

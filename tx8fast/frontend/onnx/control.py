@@ -63,6 +63,8 @@ def _scan(n: Node):
     length = scanned[0].shape[in_axes[0]]
     if length > MAX_TRIPS:
         raise n.unsupported(f"the scan has {length} steps, more than {MAX_TRIPS}; scans are unrolled")
+    if not length and outs:
+        raise n.unsupported("a scan without a single step has outputs of unknown shape")
     scans: list[list[Tensor]] = [[] for _ in range(outs)]
     for step in range(length):
         pieces = []

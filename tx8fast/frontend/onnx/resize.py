@@ -45,7 +45,7 @@ def _source(n: Node, a: Axis, mode: str, kind: type[np.floating]) -> np.ndarray:
         first = start * (a.size - 1)
         if a.out == 1:
             return np.full(a.out, first + (end - start) * (a.size - 1) / 2)
-        return first + y * (end - start) * (a.size - 1) / (length - 1)
+        return first + y * (end - start) * (a.size - 1) / (a.out - 1)
     raise n.unsupported(f"coordinate transformation '{mode}' is not supported")
 
 
