@@ -48,7 +48,17 @@ def _compare(n: Node) -> Val:
     a, b = n[0], n[1]
     if a.dtype == "pred":
         a, b = n.v.converted(a, "u8"), n.v.converted(b, "u8")
+    elif a.is_float and n.importer.total_order(n.op):
+        a, b = _ranks(n, a), _ranks(n, b)
     return n.v.elementwise(kind, a, b)
+
+
+def _ranks(n: Node, v: Val) -> Val:
+    """Integers in the total order of floats: their bits, of negative numbers all but the sign inverted."""
+    wide = "i" + v.dtype[-2:] if v.dtype != "bf16" else "i16"
+    e, bits = n.v.elementwise, n.v.elementwise("bitcast", v, dtype=wide)
+    turned = e("xor", bits, n.v.splat(int(np.iinfo(np_dtype(wide)).max), bits))
+    return e("select", e("lt", bits, n.v.splat(0, bits)), turned, bits)
 
 
 def _select(n: Node) -> Val:
@@ -103,6 +113,15 @@ def _shift_logical(n: Node) -> Val:
     return n.v.elementwise("bitcast", n.v.elementwise("shr", *bits), dtype=x.dtype)
 
 
+def _shift_arithmetic(n: Node) -> Val:
+    """The highest bit moves in from above, also for unsigned numbers."""
+    x, by = n[0], n[1]
+    if x.dtype[0] != "u":
+        return n.v.elementwise("shr", x, by)
+    bits = [n.v.elementwise("bitcast", v, dtype="i" + x.dtype[1:]) for v in (x, by)]
+    return n.v.elementwise("bitcast", n.v.elementwise("shr", *bits), dtype=x.dtype)
+
+
 def _expm1(n: Node) -> Val:
     return n.v.elementwise("sub", n.v.elementwise("exp", n[0]), n.v.splat(1, n[0]))
 
@@ -117,8 +136,12 @@ def _cbrt(n: Node) -> Val:
 
 
 def _round_away(n: Node) -> Val:
-    up = n.v.elementwise("floor", n.v.elementwise("add", n.v.elementwise("abs", n[0]), n.v.splat(0.5, n[0])))
-    return n.v.elementwise("mul", n.v.elementwise("sign", n[0]), up)
+    """The whole part, one more if half or more is left: x + 0.5 would be rounded itself."""
+    e, size = n.v.elementwise, n.v.elementwise("abs", n[0])
+    low = e("floor", size)
+    up = e("ge", e("sub", size, low), n.v.splat(0.5, size))
+    size = e("select", up, e("add", low, n.v.splat(1, low)), low)
+    return e("mul", e("sign", n[0]), size)
 
 
 def _is_finite(n: Node) -> Val:
@@ -220,7 +243,6 @@ _BINARY = {
     "or": "or",
     "xor": "xor",
     "shift_left": "shl",
-    "shift_right_arithmetic": "shr",
 }
 
 HANDLERS: dict[str, Handler] = {
@@ -243,6 +265,7 @@ HANDLERS: dict[str, Handler] = {
     "stablehlo.remainder": _remainder,
     "stablehlo.power": _power,
     "stablehlo.shift_right_logical": _shift_logical,
+    "stablehlo.shift_right_arithmetic": _shift_arithmetic,
     "stablehlo.exponential_minus_one": _expm1,
     "stablehlo.log_plus_one": _log1p,
     "stablehlo.cbrt": _cbrt,

@@ -147,6 +147,11 @@ class Importer:
         """EQ, NE, GE, GT, LE or LT of a compare op."""
         return str(self.dialect.ComparisonDirectionAttr(op.attributes["comparison_direction"]).value)
 
+    def total_order(self, op: Any) -> bool:
+        """True if a compare op tells zeros by their signs and orders NaNs."""
+        kind = op.attributes["compare_type"] if "compare_type" in op.attributes else None
+        return kind is not None and str(self.dialect.ComparisonTypeAttr(kind).value) == "TOTALORDER"
+
     # ---- words
 
     def place(self, op: Any) -> str:

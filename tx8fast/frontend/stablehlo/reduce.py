@@ -6,12 +6,14 @@ May import: frontend.stablehlo.node. Must not: know lowering.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
 from tx8fast.frontend.common import Tensor
 from tx8fast.frontend.stablehlo.node import Handler, Node
-from tx8fast.frontend.stablehlo.view import Val
+from tx8fast.frontend.stablehlo.view import Val, whole
+from tx8fast.weights import np_dtype
 
 #: reducing op -> (our reduction, element-wise kind); truth values use or / and
 _OPS = {"add": ("add", "add"), "maximum": ("max", "max"), "minimum": ("min", "min"), "multiply": ("mul", "mul")}
@@ -79,21 +81,45 @@ def reduced(n: Node, x: Val, op: str, axes: list[int]) -> Val:
     return n.v.converted(Val(shape, kept, tuple(i for i in range(x.rank) if i not in axes)), x.dtype)
 
 
-def _comparison(n: Node, pairs: list[tuple]) -> str | None:
-    """ "max" or "min": the direction of the first ordering of the region's arguments of one of `pairs`, by whatever way."""
+def _sources(n: Node, pairs: list[tuple]) -> dict[Any, tuple[int, int]]:
+    """(pair, side) of every value in the region that orders as an argument of `pairs` does."""
     origin = {a: (i, s) for i, pair in enumerate(pairs) for s, a in enumerate(pair)}
+    bits: dict[
+        Any, tuple[int, int]
+    ] = {}  # of floats; a select turns those of negative numbers, then they order as the floats do
     for o in n.body().operations:
         o = o.operation
-        sources = [origin.get(v) for v in o.operands]
-        known = [s for s in sources if s is not None]
-        if o.name == "stablehlo.compare" and len(known) == 2:
-            (i, side), (j, other) = known
-            way = n.importer.direction(o)
-            if i == j and side != other and way[0] in "GL":
-                return "max" if (way[0] == "G") == (side == 0) else "min"
-        elif o.name in ("stablehlo.select", "stablehlo.bitcast_convert", "stablehlo.convert") and len(set(known)) == 1:
-            origin[o.results[0]] = known[0]  # the same value, with its NaNs or its zeros put in order
-    return None
+        known = {place for v in o.operands if (place := origin.get(v) or bits.get(v)) is not None}
+        if len(known) != 1:
+            continue
+        place, made = known.pop(), o.results[0]
+        if o.name == "stablehlo.select":  # the same value, with its NaNs or its zeros put in order
+            origin[made] = place
+        elif o.name == "stablehlo.bitcast_convert":
+            bits[made] = place
+        elif o.name == "stablehlo.convert":
+            (_, old), (_, new) = (n.importer.types(v.type) for v in (o.operands[0], made))
+            if np.can_cast(np_dtype(old), np_dtype(new), "safe"):
+                origin[made] = place
+    return origin
+
+
+def _ordering(n: Node, o: Any, origin: dict[Any, tuple[int, int]]) -> tuple[int, str] | None:
+    """(pair, "max", "min" or "eq") if `o` compares both sides of one pair."""
+    if o is None or o.name != "stablehlo.compare" or any(v not in origin for v in o.operands):
+        return None
+    (i, side), (j, other) = (origin[v] for v in o.operands)
+    way = n.importer.direction(o)
+    if i != j or side == other or way == "NE":
+        return None
+    return i, "eq" if way == "EQ" else "max" if (way[0] == "G") == (side == 0) else "min"
+
+
+def _comparison(n: Node, pair: tuple) -> str | None:
+    """ "max" or "min": the direction of the first ordering of two arguments of the region, by whatever way."""
+    origin = _sources(n, [pair])
+    found = (_ordering(n, o.operation, origin) for o in n.body().operations)
+    return next((way for _, way in (f for f in found if f is not None) if way != "eq"), None)
 
 
 def _arg_reduce(n: Node):
@@ -102,14 +128,26 @@ def _arg_reduce(n: Node):
     if len(axes) != 1 or not _counts(n[1], axes[0]):
         return None
     args = list(n.body().arguments)
-    way = _comparison(n, [(args[0], args[2])])
+    way = _comparison(n, (args[0], args[2]))
     if way is None:
+        return None
+    if not is_neutral({"max": "maximum", "min": "minimum"}[way], n[2].splat, n[0].dtype) or not _takes_first(
+        n, (args[1], args[3])
+    ):
         return None
     x, axis = n.full(0), axes[0]
     place = n.op_("arg_reduce", x, op=way, axis=axis, keepdims=True)
     value = reduced(n, n[0], way, axes)
     dims = tuple(i for i in range(x.rank) if i != axis)
     return [value, n.v.converted(Val(value.shape, place, dims), n.result_type(1)[1])]
+
+
+def _takes_first(n: Node, pair: tuple) -> bool:
+    """True unless the region takes the last one of equal places."""
+    latest = any(
+        o.operation.name == "stablehlo.maximum" and set(o.operation.operands) <= {*pair} for o in n.body().operations
+    )
+    return not latest and _comparison(n, pair) != "max"
 
 
 def _counts(v: Val, axis: int) -> bool:
@@ -205,20 +243,60 @@ def _by_slices(n: Node, x: Tensor, name: str, size, stride, dilation, pads) -> T
 # ---------------------------------------------------------------- order
 
 
+def _keys(n: Node, value: Any, origin: dict[Any, tuple[int, int]]) -> list[tuple[int, str]] | None:
+    """(operand, "max" or "min") of each key by which `value` says that the first side precedes: a comparison, or one where equal
+    values are told apart by further keys."""
+    made = getattr(value.owner, "operation", None)  # None: an argument
+    found = _ordering(n, made, origin)
+    if found is not None:
+        return None if found[1] == "eq" else [found]
+    operands = list(made.operands) if made is not None else []
+    if made is not None and made.name == "stablehlo.select":  # equal ? further : first
+        equal, further, first = operands
+    elif made is not None and made.name == "stablehlo.or":  # first or (equal and further)
+        both = next((v for v in operands if getattr(v.owner, "name", "") == "stablehlo.and"), None)
+        if both is None:
+            return None
+        first = operands[1] if operands[0] == both else operands[0]
+        inner = list(both.owner.operands)
+        tells = [v for v in inner if _equal(n, v, origin) is not None]
+        if not tells:
+            return None
+        equal = tells[0]
+        further = inner[1] if inner[0] == equal else inner[0]
+    else:
+        return None
+    head, rest = _keys(n, first, origin), _keys(n, further, origin)
+    if head is None or rest is None or len(head) != 1 or _equal(n, equal, origin) != head[0][0]:
+        return None
+    return head + rest
+
+
+def _equal(n: Node, value: Any, origin: dict[Any, tuple[int, int]]) -> int | None:
+    """The operand whose two sides `value` says are equal, or None."""
+    found = _ordering(n, getattr(value.owner, "operation", None), origin)
+    return found[0] if found is not None and found[1] == "eq" else None
+
+
 def _sort(n: Node):
+    """Stable sorts by one key after the other, the last one first."""
     axis = n.int("dimension")
-    args = list(n.body().arguments)
-    way = _comparison(n, [(args[0], args[1])])
-    if way is None:
-        raise n.unsupported("a sort is supported by one operand's order only")
-    x = n.full(0)
-    values, places = _top(n, x, x.shape[axis], axis, way == "max")
-    out: list[Tensor | Val] = [values]
-    for i in range(1, len(n)):
-        dtype = n[i].dtype
-        out.append(
-            n.v.cast(places, dtype) if _counts(n[i], axis) else n.op_("gather_elements", n.full(i), places, axis=axis)
-        )
+    args, last = list(n.body().arguments), list(n.body().operations)[-1].operation
+    keys = _keys(n, last.operands[0], _sources(n, list(zip(args[::2], args[1::2]))))
+    if keys is None:
+        raise n.unsupported("a sort is supported by the order of one operand, or of several one after the other, only")
+    out: list[Tensor | Val] = list(n.vals)
+    for i, way in reversed(keys):
+        x = n.v.full(whole(out[i]) if isinstance(out[i], Tensor) else out[i])  # type: ignore[arg-type]
+        values, places = _top(n, x, x.shape[axis], axis, way == "max")
+        for j, v in enumerate(out):
+            v = whole(v) if isinstance(v, Tensor) else v
+            if j == i:
+                out[j] = values
+            elif _counts(v, axis):
+                out[j] = n.v.cast(places, v.dtype)
+            else:
+                out[j] = n.op_("gather_elements", n.v.full(v), places, axis=axis)
     return out
 
 
