@@ -98,6 +98,15 @@ def test_learned_distances_are_added_where_nothing_hides(tmp_path):
     assert report.complete, report.lines()
 
 
+def test_a_t5_decoder_may_have_more_layers_than_the_encoder(tmp_path):
+    record = make_part(tmp_path, "t5")
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"num_layers": 1}))
+    options = HfOptions(phase="prefill", batch=BATCH, seq=SEQ, part="decoder", source=SOURCE)
+    given = {"input_ids": pair_inputs("t5")[1], "encoder_hidden_states": record["encoder"]}
+    assert error(run_graph(import_hf(tmp_path, options), given)["logits"], record["prefill"]) <= TOLERANCE
+
+
 def test_rows_of_the_encoder_s_result_are_asked_for(tmp_path):
     make_part(tmp_path, "t5")
     with pytest.raises(ConfigError, match="rows of the encoder's result is needed, give --source"):

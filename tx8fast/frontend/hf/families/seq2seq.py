@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from tx8fast.frontend.hf.families.encoders import BIASED
 from tx8fast.frontend.hf.family import Family, Fields, Names, Read, size
-from tx8fast.frontend.hf.reader import Reader
+from tx8fast.frontend.hf.reader import MAX_LAYERS, Reader
 from tx8fast.frontend.hf.spec import Relative
 
 #: feed_forward_proj -> whether it is gated, and its activation
@@ -72,6 +72,12 @@ def _t5_names(side: str) -> Names:
     return Names(("",), side + ".block.{}.", modules, outer)
 
 
+def _decoder_layers(r: Reader, f: Fields) -> Fields:
+    """A decoder may have other layers than the encoder, which the general keys count; all of them are alike."""
+    many = r.size("num_decoder_layers", f["layers"] or None, MAX_LAYERS) or 0
+    return {"layers": many, "windows": (0,) * many, "sparse": (False,) * many, "rope_of": (-1,) * many}
+
+
 _T5_KEYS = {
     "hidden_size": "d_model",
     "num_attention_heads": "num_heads",
@@ -101,8 +107,8 @@ _T5_ENCODER = Family(
 _T5_DECODER = Family(
     "a decoder that attends to an encoder's result; learned summands of scores by distance, tied heads scaled",
     _t5_names("decoder"),
-    {"cross": True, "layers": lambda r, f: r.size("num_decoder_layers", f["layers"])},
-    (_t5(True),),
+    {"cross": True},
+    (_decoder_layers, _t5(True)),
     keys=_T5_KEYS,
     defaults=_T5_DEFAULTS,
 )
