@@ -95,11 +95,11 @@ class Constants:
         self._known: dict[tuple[str, Fraction], tuple[int, tuple[int, int] | None, float]] = {}
         self._made: dict[tuple[str, float], tuple[int, int]] = {}
         self._direct: dict[float, tuple[int, int]] = {}
-        # powers of two take ln 2 as a symbol; log2(e) is its inverse
+        # powers of two take ln 2 as a symbol; log2(e) is its inverse; a constant of the graph that rounds to either is meant first
         ln2 = self._symbol(math.log(2))
-        self._enter(math.log(2), ln2, 0)
+        self._enter(math.log(2), ln2, 1)
         self.ln2, self.log2e = ln2, self._inverse(ln2)
-        self._enter(1 / math.log(2), self.log2e, 0)
+        self._enter(1 / math.log(2), self.log2e, 1)
 
     def copy(self) -> Constants:
         """Return constants that know what these know, to use beside them."""
