@@ -45,16 +45,22 @@ def name_of(kind: Kind) -> str:
 
 
 @lru_cache(maxsize=1)
-def kinds() -> tuple[Kind, ...]:
-    """Return every operator to hunt: those of the importer, less what newer operator sets withdrew."""
+def recipes() -> dict[Kind, list[Recipe]]:
+    """Return the recipes of all modules, which import this one."""
     from hunt import recipes_index, recipes_misc, recipes_network, recipes_shape  # noqa: F401  they register themselves
 
+    return RECIPES
+
+
+@lru_cache(maxsize=1)
+def kinds() -> tuple[Kind, ...]:
+    """Return every operator to hunt: those of the importer, less what newer operator sets withdrew."""
     found = []
     for kind in supported_ops():
         declared = schema(kind[1]) if not kind[0] else None
         if declared is not None and declared.deprecated:
             continue
-        if declared is None and kind not in RECIPES:
+        if declared is None and kind not in recipes():
             continue  # a former name of a contributed operator
         if kind[1] not in SOURCES and kind not in ELSEWHERE:
             found.append(kind)
@@ -71,7 +77,7 @@ def apply(d: Draft, x: Value, kind: Kind) -> Value:
         raise Unfit(f"how many results {kind[1]} has depends on how what is nearly nothing was rounded")
     if kind[1].endswith("Window") and x.rank:
         raise Unfit(f"{kind[1]} needs one number")
-    known = RECIPES.get(kind)
+    known = recipes().get(kind)
     return d.pick(known)(d, x, kind[1]) if known else declared_call(d, x, kind[1])
 
 
