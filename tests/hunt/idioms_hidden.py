@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 from hunt.draft import Draft, Value
-from hunt.formats import F16
 from hunt.idioms import idiom, linear
 from hunt.idioms_padded import LOWS, OTHER_LOWS
 
@@ -71,7 +70,7 @@ def hidden_twice(d: Draft) -> None:
     y = d.op("MatMul", d.input(d.draw((b, h, s, w))), d.input(d.draw((b, h, w, t))))
     if d.chance(0.5):
         y = d.op("Mul", y, d.weight(np.asarray(w**-0.5, np.float32), y.code))
-    lows = LOWS[F16] if y.code == F16 else OTHER_LOWS
+    lows = LOWS.get(y.code, OTHER_LOWS)
     low = d.pick(lows)
     for _ in range(d.pick([1, 2, 2, 2, 3])):
         low = d.pick(lows) if d.chance(0.3) else low

@@ -58,9 +58,9 @@ def calls_in_turn(table: GraphTable, name: str) -> Calls | None:
     return Calls(fn, steps, links)
 
 
-def whole_groups(fn: FunctionTable, names: Collection[str]) -> bool:
+def whole_groups(fn: FunctionTable, names: set[str]) -> bool:
     """Return whether every group of a function has all of its ops among `names`, or none."""
-    return all({*s.members} <= {*names} or {*names}.isdisjoint(s.members) for s in fn.steps)
+    return all(names.isdisjoint(s.members) or names.issuperset(s.members) for s in fn.steps)
 
 
 def _result(call: Step, value: int) -> int:

@@ -104,22 +104,18 @@ def _power(n: Node) -> Val:
     return n.v.elementwise(kind, n[0]) if kind else n.v.elementwise("pow", n[0], n[1])
 
 
-def _shift_logical(n: Node) -> Val:
-    x, by = n[0], n[1]
-    if x.dtype[0] == "u":
-        return n.v.elementwise("shr", x, by)
-    wide = "u" + x.dtype[1:]
-    bits = [n.v.elementwise("bitcast", v, dtype=wide) for v in (x, by)]
-    return n.v.elementwise("bitcast", n.v.elementwise("shr", *bits), dtype=x.dtype)
+def _shift_right(sign: str) -> Handler:
+    """What moves in from above: of numbers with a sign ("i") the highest bit, of others ("u") zeros, whatever the operands are."""
 
+    def emit(n: Node) -> Val:
+        x, by = n[0], n[1]
+        wide = sign + x.dtype[1:]
+        if x.dtype == wide:
+            return n.v.elementwise("shr", x, by)
+        bits = [n.v.elementwise("bitcast", v, dtype=wide) for v in (x, by)]
+        return n.v.elementwise("bitcast", n.v.elementwise("shr", *bits), dtype=x.dtype)
 
-def _shift_arithmetic(n: Node) -> Val:
-    """The highest bit moves in from above, also for unsigned numbers."""
-    x, by = n[0], n[1]
-    if x.dtype[0] != "u":
-        return n.v.elementwise("shr", x, by)
-    bits = [n.v.elementwise("bitcast", v, dtype="i" + x.dtype[1:]) for v in (x, by)]
-    return n.v.elementwise("bitcast", n.v.elementwise("shr", *bits), dtype=x.dtype)
+    return emit
 
 
 def _expm1(n: Node) -> Val:
@@ -264,8 +260,8 @@ HANDLERS: dict[str, Handler] = {
     "stablehlo.bitcast_convert": _bitcast,
     "stablehlo.remainder": _remainder,
     "stablehlo.power": _power,
-    "stablehlo.shift_right_logical": _shift_logical,
-    "stablehlo.shift_right_arithmetic": _shift_arithmetic,
+    "stablehlo.shift_right_logical": _shift_right("u"),
+    "stablehlo.shift_right_arithmetic": _shift_right("i"),
     "stablehlo.exponential_minus_one": _expm1,
     "stablehlo.log_plus_one": _log1p,
     "stablehlo.cbrt": _cbrt,

@@ -84,9 +84,8 @@ def reduced(n: Node, x: Val, op: str, axes: list[int]) -> Val:
 def _sources(n: Node, pairs: list[tuple]) -> dict[Any, tuple[int, int]]:
     """(pair, side) of every value in the region that orders as an argument of `pairs` does."""
     origin = {a: (i, s) for i, pair in enumerate(pairs) for s, a in enumerate(pair)}
-    bits: dict[
-        Any, tuple[int, int]
-    ] = {}  # of floats; a select turns those of negative numbers, then they order as the floats do
+    # of floats: a select turns the bits of negative numbers, then they order as the floats do
+    bits: dict[Any, tuple[int, int]] = {}
     for o in n.body().operations:
         o = o.operation
         known = {place for v in o.operands if (place := origin.get(v) or bits.get(v)) is not None}
@@ -285,18 +284,18 @@ def _sort(n: Node):
     keys = _keys(n, last.operands[0], _sources(n, list(zip(args[::2], args[1::2]))))
     if keys is None:
         raise n.unsupported("a sort is supported by the order of one operand, or of several one after the other, only")
-    out: list[Tensor | Val] = list(n.vals)
+    out = list(n.vals)
     for i, way in reversed(keys):
-        x = n.v.full(whole(out[i]) if isinstance(out[i], Tensor) else out[i])  # type: ignore[arg-type]
+        x = n.v.full(out[i])
         values, places = _top(n, x, x.shape[axis], axis, way == "max")
         for j, v in enumerate(out):
-            v = whole(v) if isinstance(v, Tensor) else v
             if j == i:
-                out[j] = values
+                made = values
             elif _counts(v, axis):
-                out[j] = n.v.cast(places, v.dtype)
+                made = n.v.cast(places, v.dtype)
             else:
-                out[j] = n.op_("gather_elements", n.v.full(v), places, axis=axis)
+                made = n.op_("gather_elements", n.v.full(v), places, axis=axis)
+            out[j] = whole(made)
     return out
 
 

@@ -74,7 +74,7 @@ def _t5_names(side: str) -> Names:
 
 def _decoder_layers(r: Reader, f: Fields) -> Fields:
     """A decoder may have other layers than the encoder, which the general keys count; all of them are alike."""
-    many = r.size("num_decoder_layers", f["layers"] or None, MAX_LAYERS) or 0
+    many = r.size("num_decoder_layers", f["layers"], MAX_LAYERS) or 0
     return {"layers": many, "windows": (0,) * many, "sparse": (False,) * many, "rope_of": (-1,) * many}
 
 
