@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 
 import numpy as np
@@ -226,3 +227,27 @@ def test_missing_jaxlib_names_the_extra(data_dir, monkeypatch):
     monkeypatch.setitem(sys.modules, "jaxlib", None)
     with pytest.raises(ImportModelError, match=r"pip install 'tx8fast\[stablehlo\]'"):
         open_model(data_dir / "stablehlo" / "mlp.mlir")
+
+
+COMPOSITE = """module {{ func.func public @main(%a: tensor<4xf32>, %b: tensor<4xf32>) -> tensor<4xf32> {{
+  %r = stablehlo.composite "chlo.erf" {operands} {{decomposition = @f}} : ({types}) -> tensor<4xf32>
+  return %r : tensor<4xf32> }}
+func.func private @f({parameters}) -> tensor<4xf32> {{
+  %r = stablehlo.add %x, %{last} : tensor<4xf32>
+  return %r : tensor<4xf32> }} }}"""
+
+
+@pytest.mark.parametrize("names", ["x", "xy"])
+def test_a_composite_is_the_function_it_is_named_like_or_its_decomposition(names, tmp_path):
+    text = COMPOSITE.format(
+        operands=", ".join(f"%{n}" for n in "ab"[: len(names)]),
+        types=", ".join(["tensor<4xf32>"] * len(names)),
+        parameters=", ".join(f"%{n}: tensor<4xf32>" for n in names),
+        last=names[-1],
+    )
+    (tmp_path / "m.mlir").write_text(text)
+    a, b = np.float32([0.1, -0.5, 1, 2]), np.float32([1, 2, 3, 4])
+    made = compile_model(tmp_path / "m.mlir")
+    got = made.run({t.name: v for t, v in zip(made.inputs, (a, b))})["result0"]
+    want = a + b if len(names) == 2 else [math.erf(v) for v in a]
+    np.testing.assert_allclose(got, want, rtol=1e-6)

@@ -117,6 +117,48 @@ MOVES = {
 }  # fmt: skip
 
 
+#: near zero, at the borders of what is near, and where only a limit is known
+EDGES = [
+    0.0,
+    -0.0,
+    1e-30,
+    -1e-12,
+    3e-8,
+    1e-7,
+    -1e-4,
+    1e-3,
+    0.3,
+    -0.7,
+    0.9999,
+    1.0,
+    -1.0,
+    1.5,
+    80.0,
+    np.inf,
+    -np.inf,
+    np.nan,
+]
+
+
+@pytest.mark.parametrize(
+    "f", [jnp.expm1, jnp.log1p, lambda x: jax.nn.softplus(x * 64)], ids=["expm1", "log1p", "softplus"]
+)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_every_number_near_zero_is_right_by_itself(f, dtype, check):
+    """Each element is a model's largest one in turn: a sum with 1 loses what a small number says."""
+    x = jnp.asarray([*EDGES, *rand(110, low=-1e-3, high=1e-3).tolist()], jnp.float32).astype(dtype)
+    got = check(f, x).run({"arg0": np.asarray(x)})["result0"].astype(np.float64)
+    want = np.asarray(jax.jit(f)(x.astype(jnp.float32))).astype(np.float64)
+    sound = np.isfinite(want) & (want != 0)
+    bound = 1e-6 if dtype == "float32" else 3 * 2.0**-9
+    np.testing.assert_allclose(got[sound], want[sound], rtol=bound)
+
+
+def test_angles_of_infinities(check):
+    y, x = np.meshgrid(*[np.float32([0, 1, -2, np.inf, -np.inf])] * 2)
+    check(jnp.arctan2, jnp.asarray(y), jnp.asarray(x), tol=1e-6)
+
+
 @pytest.mark.parametrize("name", ELEMENTWISE)
 def test_elementwise(check, name):
     f, *args = ELEMENTWISE[name]

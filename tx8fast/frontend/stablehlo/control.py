@@ -24,11 +24,10 @@ def _call(n: Node) -> list[Val]:
 
 
 def _composite(n: Node):
-    """A composite that stands for an op we have is that op; any other is its decomposition."""
+    """A composite named like a function of CHLO, of one operand, is that function; any other is its decomposition."""
     name = n.text("name")
-    handler = n.importer.handlers.get(name) if name.startswith(("chlo.", "stablehlo.")) else None
-    attributes = n.attr("composite_attributes")
-    if handler is not None and (attributes is None or len(attributes) == 0):
+    handler = n.importer.handlers.get(name) if name.startswith("chlo.") else None
+    if handler is not None and not n.attr("composite_attributes") and len(n) == 1 and n.shape == n[0].shape:
         return handler(n)
     return n.importer.call(n.attr("decomposition").value, n.vals, n.where)
 

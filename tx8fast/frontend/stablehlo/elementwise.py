@@ -9,6 +9,7 @@ import numpy as np
 
 from tx8fast.frontend.stablehlo.node import Handler, Node
 from tx8fast.frontend.stablehlo.view import Val
+from tx8fast.ir.core import Value
 from tx8fast.weights import np_dtype
 
 _CT_FLOATS = ("f32", "bf16", "f16")
@@ -119,11 +120,31 @@ def _shift_right(sign: str) -> Handler:
 
 
 def _expm1(n: Node) -> Val:
-    return n.v.elementwise("sub", n.v.elementwise("exp", n[0]), n.v.splat(1, n[0]))
+    """exp(x) - 1; for small x times x / log of what exp(x) was rounded to, which takes back what the subtraction makes of that."""
+    e, x = n.v.elementwise, n[0]
+    power, one = e("exp", x), n.v.splat(1, x)
+    less = e("sub", power, one)
+    exact = e("mul", less, e("div", x, e("log", power)))
+    return _near_zero(n, x, e("eq", power, one), exact, less)
 
 
 def _log1p(n: Node) -> Val:
-    return n.v.elementwise("log", n.v.elementwise("add", n[0], n.v.splat(1, n[0])))
+    """log(1 + x); for small x times x / what was really added to 1. Of an exponential it is the softplus."""
+    e, x = n.v.elementwise, n[0]
+    made = x.core.value.op if x.core.value is not None and x.is_float else None
+    if made is not None and made.kind == "exp":
+        return _instead(n, x, "softplus", *made.operands)
+    one = n.v.splat(1, x)
+    more = e("add", x, one)
+    log = e("log", more)
+    return _near_zero(n, x, e("eq", more, one), e("mul", log, e("div", x, e("sub", more, one))), log)
+
+
+def _near_zero(n: Node, x: Val, tiny: Val, near: Val, far: Val) -> Val:
+    """`near` for x between -1 and 1, there x itself where it is `tiny`; `far` elsewhere, which knows infinities."""
+    e = n.v.elementwise
+    small = e("lt", e("abs", x), n.v.splat(1, x))
+    return e("select", small, e("select", tiny, x, near), far)
 
 
 def _cbrt(n: Node) -> Val:
@@ -165,18 +186,25 @@ def negated(n: Node, v: Val) -> Val:
         if inner is not None and inner.kind == "neg":
             values = list(factors)
             values[sub] = inner.operands[0]
-            product = n.importer.emitter.builder("mul", *values, loc=n.importer.emitter.loc)
-            return Val(v.shape, type(v.core)(v.core.shape, v.dtype, value=product), v.dims)
+            return _instead(n, v, "mul", *values)
     return n.v.elementwise("neg", v)
 
 
+def _instead(n: Node, v: Val, kind: str, *operands: Value) -> Val:
+    """What an op of operands with the layout of v makes, in the layout of v."""
+    made = n.importer.emitter.builder(kind, *operands, loc=n.importer.emitter.loc)
+    return Val(v.shape, type(v.core)(v.core.shape, v.dtype, value=made), v.dims)
+
+
 def _atan2(n: Node) -> Val:
-    """atan(y / x), moved by pi on the left half plane; x = 0 has its own answer."""
+    """atan(y / x), moved by pi on the left half plane; x = 0 has its own answer. Equal sizes, also two infinities, make 1 or -1."""
     y, x = n[0], n[1]
     zero, pi = n.v.splat(0, x), n.v.splat(np.pi, x)
     e = n.v.elementwise
     flat = e("eq", x, zero)
-    angle = e("atan", e("div", y, e("select", flat, n.v.splat(1, x), x)))
+    slope = e("div", y, e("select", flat, n.v.splat(1, x), x))
+    diagonal = e("eq", e("abs", y), e("abs", x))
+    angle = e("atan", e("select", diagonal, e("mul", e("sign", y), e("sign", x)), slope))
     side = e("select", e("lt", y, zero), e("neg", pi), pi)
     angle = e("select", e("lt", x, zero), e("add", angle, side), angle)
     return e("select", flat, e("mul", e("sign", y), n.v.splat(np.pi / 2, x)), angle)
