@@ -266,3 +266,9 @@ def test_a_live_table_of_what_is_at_work(monkeypatch):
         told.ended("llama-3.1-8b/prefill")
         told(1, 3)
         assert [row[0] for row in shown()][0] == "jobs" and len(shown()) == 2 and "1 of 3" in " ".join(shown()[0])
+
+
+def test_the_first_steps_tell_nothing_of_the_others():
+    with progress("planning", as_json=False) as told:
+        assert [told.eta_seconds(done, 100) is None for done in (0, 1, 9, 10, 100)] == [True, True, True, False, False]
+        assert told.eta_seconds(0, 0) is None

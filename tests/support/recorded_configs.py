@@ -84,6 +84,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
                    "original_max_position_embeddings": 4, "llama_4_scaling_beta": 0.3}},
     "exaone4": {**_RMS, **_TWO},
     "exaone4-all": {**_RMS, "sliding_window": None, "layer_types": ["full_attention"] * 2},
+    "exaone4-full": {**_RMS, "layer_types": ["full_attention"] * 2},
     "ernie4_5": {**_RMS, "head_dim": 8, "use_bias": True},
     "seed_oss": {**_RMS, "head_dim": 12, "attention_bias": True, "attention_out_bias": False},
     "hunyuan_v1_dense": {**_RMS, "head_dim": 8, "rope_scaling": {"type": "dynamic", "alpha": 1000.0, "factor": 1.0}},
@@ -92,6 +93,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
     # layer norms
     "cohere": {**_LN, "logit_scale": 0.25, "use_qk_norm": True, "tie_word_embeddings": True},
     "cohere2": {**_LN, **_TWO, "logit_scale": 0.25, "tie_word_embeddings": True},
+    "cohere2-full": {**_LN, "layer_types": ["full_attention"] * 2, "logit_scale": 0.25, "tie_word_embeddings": True},
     "phi": {**_LN, "hidden_act": "gelu_new", "partial_rotary_factor": 0.5, "qk_layernorm": True},
     "stablelm": {**_LN, "partial_rotary_factor": 0.25, "use_qkv_bias": True, "head_dim": 8},
     "stablelm-parallel": {**_LN, "partial_rotary_factor": 0.25, "qk_layernorm": True, "use_parallel_residual": True},

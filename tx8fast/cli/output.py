@@ -26,6 +26,7 @@ from tx8fast.errors import CompileWarning, ConfigError, UnusedOptionWarning
 DONE, DEFECT, BAD_INPUT, WORSE, INTERRUPTED = 0, 1, 2, 3, 130
 #: a bar that would vanish at once only flickers
 BAR_DELAY_SECONDS = 0.5
+TELLING = 0.1  # share of the steps that tells how long the others take: the first ones are often the longest
 EVENT_SECONDS = 0.25
 #: widths of the bar, and of what stands right of it with the gaps
 BAR_CELLS, LEFT_CELLS = 12, 28
@@ -135,8 +136,8 @@ class Reporter:
         """The task has ended."""
 
     def eta_seconds(self, done: int, total: int) -> float | None:
-        """Return the seconds that are left if the rest goes as fast as what is done."""
-        return (time.monotonic() - self.started) * (total - done) / done if done else None
+        """Return the seconds that are left if the rest goes as fast as what is done; None while that is too little to tell."""
+        return (time.monotonic() - self.started) * (total - done) / done if done >= TELLING * total > 0 else None
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ from typing import Any
 from tx8fast.frontend.hf.family import Fields, Part, Read
 from tx8fast.frontend.hf.reader import Reader, positive
 from tx8fast.frontend.hf.spec import Rope
+from tx8fast.frontend.hf.windows import window_of
 from tx8fast.weights.rope import ROPE_TYPES
 
 _YARN_OPTIONS = ("beta_fast", "beta_slow", "attention_factor", "mscale", "mscale_all_dim")
@@ -147,9 +148,13 @@ def unturned(key: str, every_key: str, every: int) -> Part:
 
 
 def unturned_far(r: Reader, f: Fields) -> Fields:
-    """Only layers with a window are rotated; if no layer has one, all are. Must follow a rotation."""
-    windowed = any(f["windows"])
-    return {"rope_of": tuple(0 if w else -1 for w in f["windows"])} if windowed else {}
+    """Only layers with a window are rotated. Must follow a rotation."""
+    return {"rope_of": tuple(0 if w else -1 for w in f["windows"])}
+
+
+def unturned_beside_windows(r: Reader, f: Fields) -> Fields:
+    """Only layers with a window are rotated, all where the config says that there is none. Must follow a rotation."""
+    return unturned_far(r, f) if window_of(r, 1) else {}
 
 
 def softmax_gain(rope: Rope) -> float:

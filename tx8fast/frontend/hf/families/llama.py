@@ -8,7 +8,7 @@ from __future__ import annotations
 from tx8fast.frontend.hf.families.names import AFTER, FUSED_MLP, LLAMA
 from tx8fast.frontend.hf.family import Family, Fields, biases, flag, number
 from tx8fast.frontend.hf.reader import Reader
-from tx8fast.frontend.hf.rope import rotation, rotation_by_window, section_of, unturned, unturned_far
+from tx8fast.frontend.hf.rope import rotation, rotation_by_window, section_of, unturned, unturned_beside_windows
 from tx8fast.frontend.hf.spec import Growth
 from tx8fast.frontend.hf.windows import all_layers, chosen_layers, pattern_layers
 
@@ -111,7 +111,7 @@ FAMILIES: dict[str, Family] = {
     "glm4": _GLM.like("rotation of pairs in half of each head, norms before and after each part",
                       names=FUSED_MLP.but(attn_post_norm="post_self_attn_layernorm", mlp_post_norm="post_mlp_layernorm")),
     "exaone4": Family("norms after each part only, per-head query and key norms, rotation only in layers with a window", AFTER,
-                      {"qk_norm": "head", "windows": pattern_layers(4)}, (rotation(), unturned_far),
+                      {"qk_norm": "head", "windows": pattern_layers(4)}, (rotation(), unturned_beside_windows),
                       defaults={"rms_norm_eps": 1e-5}),
     "ernie4_5": Family("rotation of pairs, one switch for all biases", LLAMA, biases("use_bias", mlp_bias=flag("use_bias")),
                        (rotation("interleaved"),), defaults={"rms_norm_eps": 1e-5, "head_dim": 128, "rope_theta": 500000.0,
