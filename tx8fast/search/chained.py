@@ -21,6 +21,8 @@ from tx8fast.search.planning import Planner
 from tx8fast.search.turning import Turned, calls_in_turn, whole_groups
 from tx8fast.tile.tiling import Planned
 
+#: of the most cycles that a chain saves, what a longer one may save instead: estimates are no better, and it has fewer launches
+NEARLY = 0.98
 #: of the cycles of a layer's launches, what those of one that begins elsewhere may take, since estimates are no better: where some nest
 #: waits for an engine, which moving less does not help (of six prefills three between 0.992 and 1 are 0.1 to 3 % slower, three below 0.984 0.5
 #: to 6 % faster); where all wait for transfers (0.9952: 3 % faster, 0.9969: 0.5 % slower); and where something stays besides, as much as
@@ -112,7 +114,8 @@ def saving_most(
     groups: Sequence[Items], cost: Mapping[Items, float], chains: Mapping[Items, float], edges: Sequence[Edge]
 ) -> tuple[list[Items], set[Items]]:
     """Return groups, some of them as chains (cycles of both by their steps), and which are: of chains that overlap the one that saves
-    most together with the best one beside it, then what saves most of what is left. Steps of a group that a chain leaves out stand alone."""
+    most together with the best one beside it, of those that save nearly as much that of most steps, then what saves most of what is left. Steps of a group that a chain leaves
+    out stand alone."""
     chosen, chained, left = list(groups), set(), dict(chains)
     while left:
         owner = {i: k for k in chosen for i in k}
@@ -130,7 +133,8 @@ def saving_most(
                 for items, (saving, alone) in saved.items()
             }
         )
-        for items in sorted(saved, key=lambda items: (-score[items], items)):
+        nearly = NEARLY * max(score.values(), default=0.0)
+        for items in sorted(saved, key=lambda items: (-len(items) * (score[items] >= nearly), -score[items], items)):
             inside = {i for k in (items, *saved[items][1]) for i in k}
             wanted = [*(k for k in chosen if not inside & set(k)), *saved[items][1], items]
             del left[items]
