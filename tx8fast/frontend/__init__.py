@@ -91,7 +91,8 @@ def _check_options(path: Path, options: dict[str, Any], onnx: bool = False) -> N
     given = [f"--{name.removesuffix('_family').replace('_', '-')}" for name in BUILT if options.get(name)]
     if given:
         raise ConfigError(
-            f"opening model {path}: {', '.join(given)} are for model directories and config files; drop them"
+            f"opening model {path}: only model directories and config files take {', '.join(given)}; drop "
+            f"{'it' if len(given) == 1 else 'them'}"
         )
     if options.get("kernels") and not onnx:
         raise _no_kernels(path)
