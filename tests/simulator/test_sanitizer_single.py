@@ -217,6 +217,22 @@ def test_queue_order_needs_no_wait():
     assert f.name == "exp_v" and f.span == (a, a + 256)
 
 
+def test_a_wait_tells_of_what_comes_before_what_it_waits_for():
+    """The core waits for worker 1 alone; its row stands behind the exponential in one queue, and that behind the load in worker 0."""
+    a = 0x10000
+    code = CodeBuilder().add("rdma", dst=a, run_bytes=256, slot=0, worker=0)
+    code.add("exp_v", src0=a, dst=a, n=64, fmt="f32", worker=0)
+    code.add("exp_v", src0=a, dst=a + 256, n=64, fmt="f32", worker=1)
+    code.add("wait_worker", workers=2)
+    code.add("memset", dst=a, value=1, n=64, fmt="f32", worker=2).add("wait").add("barrier")
+    segment = make_segment(MACHINE, "s", [code.code()], [0] + [-1] * 15, [0])
+    x = Tensor("x", (64,), "f32", "f32", "dense", DDR_BASE, 256)
+    program = make_program(MACHINE, [segment], [(0, [DDR_BASE])], [x])
+    assert not findings(program)
+    f = Edit(program).drop("wait_worker", 0).found()["unsynchronised workers"]
+    assert f.name == "memset" and f.span == (a, a + 256)
+
+
 def test_holes_of_strided_rows_are_no_conflict():
     a = 0x10000
 

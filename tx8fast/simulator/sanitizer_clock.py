@@ -187,12 +187,14 @@ class Clocks:
                 return True
         if self.over(a_run, a, run.tile):
             return True
-        return not core and a_run is run and fb.unit_list[at] < ENGINES and self._path(run.facts, a, at)
+        return not core and a_run is run and fb.unit_list[at] < ENGINES and self._path(run, a, at)
 
-    def _path(self, f: Facts, a: int, b: int) -> bool:
-        """Return whether rows between a and b order them: queue order, or conflicts inside one worker."""
+    def _path(self, run: Run, a: int, b: int) -> bool:
+        """Return whether rows between a and b order them: queue order, conflicts inside one worker, or the core's waits for rows that
+        come behind a by these."""
         if b - a > MAX_PATH:
             return False
+        f = run.facts
         last = {f.unit_list[b]: b}  # engine -> a row of it that runs before b starts, or b
         members = [b]
         for j in range(b - 1, a - 1, -1):
@@ -202,7 +204,7 @@ class Clocks:
             inside = unit in last
             if not inside:
                 same = [k for k in members if f.agent[k] == f.agent[j]]
-                inside = bool(same) and self._conflict(f, j, same)
+                inside = bool(same) and self._conflict(f, j, same) or self.over(run, j, run.tile)
             if inside:
                 if j == a:
                     return True
