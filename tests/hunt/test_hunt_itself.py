@@ -18,7 +18,7 @@ from hunt.checks import CHECKS, Case, judge, proved, renamed
 from hunt.covered import Coverage
 from hunt.draft import Draft, Unfit
 from hunt.execute import Failed, Refused, Setting, compiled, digest
-from hunt.formats import F16, F32
+from hunt.formats import BF16, F16, F32
 from hunt.generate import Generator, Program, alone_of, pairs_of
 from hunt.pairs import TRIES, OpenPairs
 from hunt.recipes import apply, declared_call, kinds, name_of, possible
@@ -382,3 +382,12 @@ def test_a_miss_by_little_is_rounding_if_the_program_is_proved(monkeypatch, time
     assert (checks.right_values(case) is not None) == wrong
     monkeypatch.setattr(checks, "_proof", lambda *_: (None, False))
     assert checks.right_values(case) is not None
+
+
+@pytest.mark.parametrize("low, known", [(-1e4, True), (-1e9, False), (-np.inf, True)])
+def test_numbers_that_fp16_has_not_are_not_hunted_in_it(low, known):
+    """What hides scores is one number there, and rows that see nothing have equal shares: that is documented, not found."""
+    d = Draft(np.random.default_rng(0), BF16)
+    d.weight(np.asarray(low, np.float32))
+    generator = Generator()
+    assert ("fp16" in {generator._setting(d).dtype for _ in range(400)}) == known
