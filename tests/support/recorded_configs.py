@@ -204,3 +204,16 @@ CONFIGS: dict[str, dict[str, Any]] = {
                "num_mem_blocks": 1, "use_shared_attention_adapter": True, "adapter_rank": 3, "use_mem_rope": True, "rope_theta": 10000.0,
                "time_step_min": 0.5, "hidden_act": "gelu", "rms_norm_eps": 1e-5, "tie_word_embeddings": True},
 }  # fmt: skip
+
+_CHUNKED = ["full_attention", "chunked_attention", "chunked_attention"]
+_FAR = ["sliding_attention", "full_attention"]
+#: keys that the library reads in a way of its own
+CONFIGS |= {
+    "llama4_text-types": {**CONFIGS["llama4_text"], "layer_types": _CHUNKED},
+    "nemotron_h-least": {**CONFIGS["nemotron_h"], "time_step_min": 0.5, "time_step_limit": [0.0, 0.1]},
+    "gemma3n_text-half": {**CONFIGS["gemma3n_text"], "activation_sparsity_pattern": [0.5, 0.0, 0.5, 0.0]},
+    "smollm3-switched": {**_RMS, "no_rope_layers": [1, 0], "use_sliding_window": True, "sliding_window": 3},
+    "smollm3-types": {**_RMS, "no_rope_layers": [1, 0], "use_sliding_window": False, "sliding_window": 3, "layer_types": _FAR},
+    "phi3-yarn": {**_RMS, "head_dim": 8, "max_position_embeddings": 64, "original_max_position_embeddings": 16, "rope_scaling": {
+        "type": "yarn", "short_factor": [1.0, 1.1, 1.2, 1.4], "long_factor": [1.0, 1.5, 2.0, 4.0]}},
+}  # fmt: skip

@@ -318,3 +318,44 @@ def test_a_number_that_no_float_holds_is_refused() -> None:
 
     assert positive(1e308) and positive(10**300)
     assert not positive(10**400) and not positive(float("inf")) and not positive(True) and not positive(0)
+
+
+SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 48,
+         "vocab_size": 37, "head_dim": 8}  # fmt: skip
+#: without the key itself, as the library's classes have it
+BASES = {"cohere": 5e5, "cohere2": 1e4, "helium": 1e5, "minimax_m2": 5e6}
+TYPES = ["sliding_attention", "full_attention"]
+
+
+@pytest.mark.parametrize("family", sorted(BASES))
+def test_rotation_of_files_that_do_not_say_its_base(family):
+    experts = {"num_local_experts": 4, "num_experts_per_tok": 2} if family == "minimax_m2" else {}
+    c = parse_config({"model_type": family, **SIZES, **experts}, "c")
+    assert c.ropes[0].theta == BASES[family]
+
+
+@pytest.mark.parametrize(
+    "family, windows", [("mistral", (3, 3)), ("phi3", (3, 3)), ("starcoder2", (3, 3)), ("ministral", (3, 0))]
+)
+def test_families_that_do_not_read_the_kinds_of_layers(family, windows):
+    raw = {"model_type": family, **SIZES, "sliding_window": 3, "layer_types": TYPES}
+    assert parse_config(raw, "c").windows == windows
+
+
+@pytest.mark.parametrize(
+    "family, key, value, known",
+    [
+        ("gemma", "hidden_act", "relu", "'gelu', 'gelu_pytorch_tanh'"),
+        ("phimoe", "num_experts_per_tok", 1, "2"),
+        ("bamba", "partial_rotary_factor", 1.0, "0.5"),
+        ("granitemoehybrid", "hidden_act", "relu", "'silu'"),
+        ("nemotron_h", "tie_word_embeddings", True, "False"),
+    ],
+)
+def test_values_that_are_not_obeyed_are_refused(family, key, value, known):
+    with pytest.raises(ImportModelError, match=f"key '{key}' is {value!r}, supported: {known}"):
+        parse_config({"model_type": family, **SIZES, key: value}, "c")
+
+
+def test_gemma3_caps_no_scores():
+    assert parse_config({"model_type": "gemma3_text", **SIZES, "attn_logit_softcapping": 2.0}, "c").attention_cap == 0

@@ -23,7 +23,7 @@ def feed_forward(m: Blocks, i: int, x: Value) -> Value:
     if m.c.sparse[i] and not beside(m):
         return _experts(m, name, x, x)
     return (
-        _gated(m, name + "mlp.", x, m.c.sparsity[i] if m.c.sparsity else 0.0)
+        _gated(m, name + "mlp.", x, m.c.sparsity[i] if m.c.sparsity else None)
         if m.c.gated
         else _plain(m, name + "mlp.", x)
     )
@@ -71,9 +71,9 @@ def _xielu(m: Blocks, at: str, x: Value) -> Value:
     return y if dtype == ROUTING else b("convert", y, dtype=dtype, loc=at)
 
 
-def _gated(m: Blocks, name: str, x: Value, above: float = 0.0) -> Value:
+def _gated(m: Blocks, name: str, x: Value, above: float | None = None) -> Value:
     gate, up = m.linear(x, name + "gate_proj"), m.linear(x, name + "up_proj")
-    gate = _outstanding(m, name + "act", gate, above) if above else gate
+    gate = _outstanding(m, name + "act", gate, above) if above is not None else gate
     return m.out_linear(_gate(m, name, gate, up), name + "down_proj")
 
 

@@ -41,7 +41,7 @@ def read_rope(
 ) -> Rope:
     """Return the checked rotation; `part` and `theta` are the family's defaults."""
     kind = raw.get("rope_type", raw.get("type", "default"))
-    if kind == "su":  # the first name of longrope
+    if kind == "su" or kind == "yarn" and "short_factor" in raw:  # longrope by its first names
         kind = "longrope"
     images = "mrope_section" in raw
     if kind == "mrope":

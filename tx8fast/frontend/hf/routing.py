@@ -73,7 +73,7 @@ def grouped(default_groups: int = 1, limited: Read | None = None, **more: Any) -
             return {}
         r.fixed("moe_layer_freq", 1)
         groups = (r.size("n_group", default_groups) or 1) if limited is None or limited(r, f) else 1
-        best = (r.size("topk_group", groups) or 1) if groups > 1 else 1
+        best = (r.size("topk_group", 1) or 1) if groups > 1 else 1
         if type(count) is int and (count % groups or best > groups):
             r.problems.append(f"n_group {groups} with topk_group {best} does not divide n_routed_experts {count}")
         first = r.count("first_k_dense_replace", 0)

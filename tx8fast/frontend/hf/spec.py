@@ -264,7 +264,7 @@ class ModelConfig:
     shared: Shared | None = None
     streams: int = 1  # beside each other, of which a layer computes the first and predicts and corrects the others
     laurel: int = 0  # rank of a second residual around attention, 0 = none
-    sparsity: tuple[float, ...] = ()  # per layer: gates less than the mean and so many deviations are zero; 0 = none
+    sparsity: tuple[float | None, ...] = ()  # per layer: gates less than the mean and so many deviations are zero
     distances: Distances | None = None
     taps: int = 0  # of a convolution of the embeddings that is added behind the first layer; 0 = none
     taps_activation: str = "tanh"  # of what it gives

@@ -11,19 +11,21 @@ from tx8fast.frontend.hf.reader import Reader
 
 def window_of(r: Reader, default: int = 0) -> int:
     """Return the config's window; null means none, `default` holds where the config does not say."""
-    return (
-        0
-        if "sliding_window" in r.raw and r.raw["sliding_window"] is None
-        else r.size("sliding_window", default or None) or 0
-    )
+    return size_or_none(r, "sliding_window", default)
 
 
-def all_layers(default: int = 0) -> Read:
-    """The window holds for every layer that `layer_types` does not except."""
+def size_or_none(r: Reader, key: str, default: int) -> int:
+    """Return a size, 0 where the config says null, `default` where it does not say."""
+    return 0 if key in r.raw and r.raw[key] is None else r.size(key, default or None) or 0
+
+
+def all_layers(default: int = 0, typed: bool = False) -> Read:
+    """The window holds for every layer, `typed`: that `layer_types` does not except; other families do not read that key."""
 
     def read(r: Reader, f: Fields) -> tuple[int, ...]:
         window = window_of(r, default)
-        types = r.layer_list("layer_types", f["layers"], {"full_attention": 0, "sliding_attention": window})
+        known = {"full_attention": 0, "sliding_attention": window}
+        types = r.layer_list("layer_types", f["layers"], known) if typed else None
         return tuple(types) if types is not None else (window,) * f["layers"]
 
     return read
@@ -43,6 +45,15 @@ def chosen_layers(first: int = 28) -> Read:
         return tuple(window if i >= start else 0 for i in range(layers))
 
     return read
+
+
+def unrotated_layers(r: Reader, f: Fields) -> Fields:
+    """The layers that `layer_types` names, else if switched on those without rotation. Must follow what says which these are."""
+    window = window_of(r)
+    types = r.layer_list("layer_types", f["layers"], {"full_attention": 0, "sliding_attention": window})
+    if types is None:
+        types = [window if turn < 0 and r.flag("use_sliding_window") else 0 for turn in f["rope_of"]]
+    return {"windows": tuple(types)}
 
 
 def pattern_layers(every: int, key: str = "sliding_window_pattern", window: int = 4096, last: bool = False) -> Read:

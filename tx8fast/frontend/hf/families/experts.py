@@ -14,7 +14,7 @@ from tx8fast.frontend.hf.reader import Reader
 from tx8fast.frontend.hf.rope import rotation, unturned
 from tx8fast.frontend.hf.routing import grouped, latent_attention, routed, spaced
 from tx8fast.frontend.hf.spec import Growth
-from tx8fast.frontend.hf.windows import all_layers, pattern_layers, window_of
+from tx8fast.frontend.hf.windows import all_layers, pattern_layers, size_or_none, window_of
 
 _ROUTED = {"num_local_experts": "n_routed_experts", "num_experts": "n_routed_experts"}
 
@@ -32,7 +32,13 @@ _DEEPSEEK2 = Family(
     LATENT,
     {**biases(), "mlp_bias": flag("mlp_bias")},
     (latent_attention("interleaved"), grouped(limited=lambda r, f: r.raw.get("topk_method") == "group_limited_greedy")),
-    defaults={"kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128},
+    defaults={
+        "kv_lora_rank": 512,
+        "qk_nope_head_dim": 128,
+        "qk_rope_head_dim": 64,
+        "v_head_dim": 128,
+        "n_shared_experts": 2,
+    },
     aliases=_ROUTED,
     fixed={"topk_method": ("greedy", "group_limited_greedy"), "scoring_func": ("softmax",), "norm_topk_prob": (False,)},
 )
@@ -45,7 +51,14 @@ _DEEPSEEK3 = Family(
         latent_attention(_rotation_style),
         grouped(8, scores="sigmoid", group_score="top2", normalise=flag("norm_topk_prob"), correction=True),
     ),
-    defaults={**_DEEPSEEK2.defaults, "norm_topk_prob": True, "rope_interleave": True},
+    defaults={
+        **_DEEPSEEK2.defaults,
+        "norm_topk_prob": True,
+        "rope_interleave": True,
+        "topk_group": 4,
+        "routed_scaling_factor": 2.5,
+        "n_shared_experts": 1,
+    },
     aliases=_ROUTED,
     fixed={"topk_method": ("noaux_tc",), "scoring_func": ("sigmoid",), "mlp_bias": (False,)},
 )
@@ -152,6 +165,7 @@ _PHIMOE = Family(
     keys={"layer_norm_eps": "rms_norm_eps"},
     norm="layer",
     aliases={"num_experts": "num_local_experts"},
+    fixed={"num_experts_per_tok": (2,)},  # the sparse mixer draws two
     defaults={"num_local_experts": 16, "num_experts_per_tok": 2, "rope_theta": 1e6},
 )
 _HALVES = ("e", "2i", "h")
@@ -233,8 +247,10 @@ _GPT_OSS = Family(
 
 def _llama4(r: Reader, f: Fields) -> Fields:
     """Layers without rotation see everything and grow; the others see their chunk."""
-    chunk = r.size("attention_chunk_size", 8192) or 0
-    fields: Fields = {"chunks": tuple(chunk if turn >= 0 else 0 for turn in f["rope_of"])}
+    chunk = size_or_none(r, "attention_chunk_size", 8192)
+    types = r.layer_list("layer_types", f["layers"], {"full_attention": 0, "chunked_attention": chunk})
+    chunks = types if types is not None else [chunk if turn >= 0 else 0 for turn in f["rope_of"]]
+    fields: Fields = {"chunks": tuple(chunks)}
     if r.flag("attn_temperature_tuning", True):
         fields["growth"] = Growth(r.number("floor_scale", 8192) or 1, r.number("attn_scale", 0.1) or 0)
     return fields
@@ -319,7 +335,7 @@ _MINIMAX_M2 = Family(
     BLOCK_SPARSE.but(correction="block_sparse_moe.e_score_correction_bias"),
     {"qk_norm": "full"},
     (_rotary_share, routed("num_local_experts", scores="sigmoid", normalise=True, correction=True)),
-    defaults={"head_dim": 128},
+    defaults={"head_dim": 128, "rope_theta": 5e6},
     aliases={"num_experts": "num_local_experts"},
 )
 _GRANITE_SHARED = _GRANITEMOE.like(

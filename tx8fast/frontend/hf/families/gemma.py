@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tx8fast.frontend.hf.families.names import LLAMA, SANDWICH
-from tx8fast.frontend.hf.family import Family, biases, cap, inverse_root
+from tx8fast.frontend.hf.family import Family, Fields, biases, cap, inverse_root
+from tx8fast.frontend.hf.reader import Reader
 from tx8fast.frontend.hf.rope import rotation, rotation_by_window
 from tx8fast.frontend.hf.windows import pattern_layers
 
@@ -37,7 +38,7 @@ _GEMMA3 = replace(
         fields={
             "windows": pattern_layers(6),
             "qk_norm": "head",
-            "attention_cap": cap("attn_logit_softcapping"),
+            "attention_cap": 0.0,  # the library reads `attn_logit_softcapping` and caps nothing
             "logits_cap": cap("final_logit_softcapping"),
         },
         defaults={
@@ -52,4 +53,18 @@ _GEMMA3 = replace(
     parts=(rotation_by_window({"theta": 1e6}, {"theta_key": "rope_local_base_freq"}, near_raw={}),),
 )
 
-FAMILIES: dict[str, Family] = {"gemma": _GEMMA, "gemma2": _GEMMA2, "gemma3_text": _GEMMA3}
+
+def _by_tanh(r: Reader, f: Fields) -> Fields:
+    """The library takes the activation of the first models for the one by tanh, whatever the newer key says."""
+    known = ("gelu", "gelu_pytorch_tanh")
+    if r.raw.get("hidden_act", known[0]) not in known:
+        r.problems.append(f"key 'hidden_act' is {r.raw['hidden_act']!r}, supported: {', '.join(map(repr, known))}")
+    r.fixed("hidden_activation", known[1])
+    return {}
+
+
+FAMILIES: dict[str, Family] = {
+    "gemma": replace(_GEMMA, parts=(*_GEMMA.parts, _by_tanh)),
+    "gemma2": _GEMMA2,
+    "gemma3_text": _GEMMA3,
+}

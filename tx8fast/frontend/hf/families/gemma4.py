@@ -142,7 +142,7 @@ def _gemma3n(r: Reader, f: Fields) -> Fields:
         "windows": tuple(window if kind == _NEAR else 0 for kind in kinds),
         "units": tuple(units),
         "intermediate": max(units),
-        "sparsity": tuple(NormalDist().inv_cdf(v) if v else 0.0 for v in shares),
+        "sparsity": tuple(NormalDist().inv_cdf(v) if v else None for v in shares),
         "keys_from": tuple(-1 if i < first else lenders.get(kind, -1) for i, kind in enumerate(kinds)),
         "streams": r.size("altup_num_inputs", 4) or 1,
         "laurel": r.size("laurel_rank", 64) or 1,

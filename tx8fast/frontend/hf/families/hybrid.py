@@ -58,8 +58,7 @@ def _scan(
             r.size(chunk, 256) or 1,
             conv_bias=r.flag(conv_bias, True),
             bias=r.flag(bias),
-            limits=_limits(r),
-            **{"norm_groups": shared, **fields},
+            **{"limits": _limits(r), "norm_groups": shared, **fields},
         )
         return {"keepers": (found,)}
 
@@ -70,6 +69,11 @@ def _limits(r: Reader) -> tuple[float, float]:
     limits = r.get("time_step_limit", [0.0, float("inf")], "two numbers or null", _two) or [0.0, float("inf")]
     low, high = (float(v["__float__"]) if isinstance(v, dict) else float(v) for v in limits)
     return low, high
+
+
+def _least(r: Reader, f: Fields) -> tuple[float, float]:
+    """The limits of families that read the smallest step alone."""
+    return r.number("time_step_min", 0.001) or 0.0, float("inf")
 
 
 def _two(value: Any) -> bool:
@@ -153,7 +157,7 @@ _BAMBA = Family(
     {**biases(), "mlp_bias": flag("mlp_bias")},
     (rotation(part=0.5), _scan(), _attention_at("attn_layer_indices")),
     defaults={"rms_norm_eps": 1e-5, "num_key_value_heads": 8},
-    fixed={"hidden_act": ("silu",)},
+    fixed={"hidden_act": ("silu",), "partial_rotary_factor": (0.5,)},
 )
 
 
@@ -183,6 +187,7 @@ _GRANITE_HYBRID = replace(
         ),
     ),
     parts=(rotation(), _scan(), _layers("layer_types", _KINDS, "scan"), _granite_experts, _granite),
+    fixed={**_GRANITE.fixed, "hidden_act": ("silu",)},  # of the state-space layers, too
 )
 
 
@@ -291,6 +296,7 @@ _NEMOTRON_H = Family(
             "conv_kernel",
             "chunk_size",
             "use_conv_bias",
+            limits=_least,
         ),
         _nemotron,
     ),
@@ -303,7 +309,7 @@ _NEMOTRON_H = Family(
     },
     counted={"num_hidden_layers": "layers_block_type"},
     defaults={"mlp_hidden_act": "relu2", "layer_norm_epsilon": 1e-5, "head_dim": 128, "num_key_value_heads": 8},
-    fixed={"mamba_hidden_act": ("silu",), "use_bias": (False,)},
+    fixed={"mamba_hidden_act": ("silu",), "use_bias": (False,), "tie_word_embeddings": (False,)},
 )
 
 
@@ -331,7 +337,7 @@ def _zamba2(r: Reader, f: Fields) -> Fields:
         groups,
         r.size("mamba_d_conv", 4) or 1,
         r.size("chunk_size", 256) or 1,
-        limits=(r.number("time_step_min", 0.001) or 0.0, float("inf")),
+        limits=_least(r, f),
         norm_groups=groups,
     )
     fields = rotation(width=lambda r, f: lanes)(r, f) if r.flag("use_mem_rope") else {"rope_of": (-1,) * layers}

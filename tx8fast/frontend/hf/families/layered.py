@@ -5,6 +5,8 @@ May import: frontend.hf. Must not: know the IR or weights.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tx8fast.frontend.hf.families.names import LLAMA
 from tx8fast.frontend.hf.family import Family, biases, flag, inverse, when
 from tx8fast.frontend.hf.rope import rotation, unturned_far
@@ -38,7 +40,7 @@ _BIASED = {"gated": False, "qkv_bias": True, "out_bias": True, "mlp_bias": True}
 _QK_NORM = {"qk_norm": when("qk_layernorm", "head"), "qk_norm_bias": True}
 
 FAMILIES: dict[str, Family] = {
-    "cohere": _COHERE,
+    "cohere": replace(_COHERE, defaults={**_COHERE.defaults, "rope_theta": 5e5}),
     "cohere2": _COHERE.like("layer norms without biases, one for both parts; window pattern, rotation only in layers with a window",
                             fields={"windows": pattern_layers(4)}, parts=(unturned_far,)),
     "phi": Family("parallel parts behind one norm, rotation of a part of each head, bias of the logits",

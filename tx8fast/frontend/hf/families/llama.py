@@ -10,7 +10,7 @@ from tx8fast.frontend.hf.family import Family, Fields, biases, flag, number
 from tx8fast.frontend.hf.reader import Reader
 from tx8fast.frontend.hf.rope import rotation, rotation_by_window, section_of, unturned, unturned_beside_windows
 from tx8fast.frontend.hf.spec import Growth
-from tx8fast.frontend.hf.windows import all_layers, chosen_layers, pattern_layers
+from tx8fast.frontend.hf.windows import all_layers, chosen_layers, pattern_layers, unrotated_layers
 
 _LLAMA = Family(
     "grouped queries, biases of attention and feed-forward part",
@@ -96,15 +96,15 @@ FAMILIES: dict[str, Family] = {
         "residual_scale": number("residual_multiplier", 1.0), "logits_divisor": number("logits_scaling", 1.0),
     }),
     "olmo2": _OLMO2,
-    "smollm3": _LLAMA.like("layers without rotation", fields={"windows": chosen_layers(0)},
+    "smollm3": _LLAMA.like("layers without rotation",
                            defaults={"tie_word_embeddings": True, "num_key_value_heads": 4, "rope_theta": 2000000.0},
-                           parts=(unturned("no_rope_layers", "no_rope_layer_interval", 4),)),
+                           parts=(unturned("no_rope_layers", "no_rope_layer_interval", 4), unrotated_layers)),
     "olmo": _PLAIN.like("norms without gains, clipped queries, keys and values", norm="layer",
                         fields={**biases(), "norm_gain": False, "norm_bias": False, "qkv_clip": number("clip_qkv", 0.0)}),
     "olmo3": _OLMO2.like("window pattern, scaled rotation only in layers without a window",
                          fields={"windows": pattern_layers(4, key="")}, defaults={"rope_theta": 500000.0},
                          parts=(rotation_by_window({}, {}),)),
-    "ministral": _PLAIN.like("layers with and without a window", fields={"windows": all_layers(4096)}),
+    "ministral": _PLAIN.like("layers with and without a window", fields={"windows": all_layers(4096, typed=True)}),
     "ministral3": _PLAIN.like("queries that grow with their position, yarn", fields={"windows": all_layers()},
                               parts=(_growing,), defaults={"rms_norm_eps": 1e-5, "head_dim": 128}),
     "glm": _GLM,
@@ -132,7 +132,7 @@ FAMILIES: dict[str, Family] = {
     "arcee": _LLAMA.like("squared relu without a gate", names=LLAMA.but("mlp.gate_proj"), fields={"gated": False}, pairs_lanes=False,
                          defaults={"hidden_act": "relu2", "rms_norm_eps": 1e-5}),
     "helium": Family("rotation of pairs", LLAMA, {"qkv_bias": flag("attention_bias"), "mlp_bias": flag("mlp_bias")},
-                     (rotation("interleaved"),), defaults={"rms_norm_eps": 1e-8, "head_dim": 128}),
+                     (rotation("interleaved"),), defaults={"rms_norm_eps": 1e-8, "head_dim": 128, "rope_theta": 1e5}),
     "mllama_text_model": _LLAMA.like("of an image-text model what sees text alone: layers that attend to images are passed by",
                                      fields={**biases(), "mlp_bias": False}, parts=(_text_alone,), pairs_lanes=False,
                                      defaults={"rms_norm_eps": 1e-5, "num_key_value_heads": 8}),
