@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tx8fast.api import compile as compile_model
+
 jax = pytest.importorskip("jax")
 jnp = pytest.importorskip("jax.numpy")
 lax = jax.lax
@@ -152,6 +154,23 @@ def test_every_number_near_zero_is_right_by_itself(f, dtype, check):
     sound = np.isfinite(want) & (want != 0)
     bound = 1e-6 if dtype == "float32" else 3 * 2.0**-9
     np.testing.assert_allclose(got[sound], want[sound], rtol=bound)
+
+
+def test_a_softplus_spelled_out_does_not_overflow(tmp_path):
+    """jax itself gives infinity: the exponential of 100 is none in f32."""
+    x = jnp.asarray([-100.0, 0.0, 100.0])
+    (tmp_path / "m.mlir").write_text(jax.jit(lambda x: jnp.log1p(jnp.exp(x))).lower(x).as_text())
+    made = compile_model(tmp_path / "m.mlir")
+    got = made.run({made.inputs[0].name: np.asarray(x)})["result0"]
+    np.testing.assert_allclose(got, [np.exp(-100.0), np.log(2), 100], rtol=1e-6, atol=1e-38)
+
+
+def test_quotients_by_zero_are_zero(tmp_path):
+    x = jnp.asarray([5, -5, 0, 7], jnp.int32)
+    (tmp_path / "m.mlir").write_text(jax.jit(lambda x, y: (lax.div(x, y), lax.rem(x, y))).lower(x, x).as_text())
+    made = compile_model(tmp_path / "m.mlir")
+    got = made.run(dict(zip([t.name for t in made.inputs], (np.asarray(x), np.int32([0, 0, 0, 2])))))
+    assert got["result0"].tolist() == [0, 0, 0, 3] and got["result1"].tolist() == [0, 0, 0, 1]
 
 
 def test_angles_of_infinities(check):

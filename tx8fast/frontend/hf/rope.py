@@ -154,7 +154,7 @@ def unturned_far(r: Reader, f: Fields) -> Fields:
 
 def unturned_beside_windows(r: Reader, f: Fields) -> Fields:
     """Only layers with a window are rotated, all where the config says that there is none. Must follow a rotation."""
-    return unturned_far(r, f) if window_of(r, 1) else {}
+    return unturned_far(r, f) if window_of(r, 4096) else {}
 
 
 def softmax_gain(rope: Rope) -> float:

@@ -31,20 +31,16 @@ def all_layers(default: int = 0, typed: bool = False) -> Read:
     return read
 
 
-def chosen_layers(first: int = 28) -> Read:
-    """Only if switched on: the layers that `layer_types` names, else those from `max_window_layers` (default `first`) up."""
-
-    def read(r: Reader, f: Fields) -> tuple[int, ...]:
-        layers, window = f["layers"], window_of(r, 4096) if r.flag("use_sliding_window") else 0
-        if not window:
-            return (0,) * layers
-        types = r.layer_list("layer_types", layers, {"full_attention": 0, "sliding_attention": window})
-        if types is not None:
-            return tuple(types)
-        start = r.count("max_window_layers", first)
-        return tuple(window if i >= start else 0 for i in range(layers))
-
-    return read
+def chosen_layers(r: Reader, f: Fields) -> tuple[int, ...]:
+    """Only if switched on: the layers that `layer_types` names, else those from `max_window_layers` up."""
+    layers, window = f["layers"], window_of(r, 4096) if r.flag("use_sliding_window") else 0
+    if not window:
+        return (0,) * layers
+    types = r.layer_list("layer_types", layers, {"full_attention": 0, "sliding_attention": window})
+    if types is not None:
+        return tuple(types)
+    start = r.count("max_window_layers", 28)
+    return tuple(window if i >= start else 0 for i in range(layers))
 
 
 def unrotated_layers(r: Reader, f: Fields) -> Fields:

@@ -120,7 +120,8 @@ def _shift_right(sign: str) -> Handler:
 
 
 def _expm1(n: Node) -> Val:
-    """exp(x) - 1; for small x times x / log of what exp(x) was rounded to, which takes back what the subtraction makes of that."""
+    """u - 1 with u = exp(x); for small x times x / log(u), since u is the exponential of log(u) and not of x once it is rounded
+    (W. Kahan's correction; Higham, Accuracy and Stability of Numerical Algorithms, 1.14.1)."""
     e, x = n.v.elementwise, n[0]
     power, one = e("exp", x), n.v.splat(1, x)
     less = e("sub", power, one)
@@ -129,7 +130,7 @@ def _expm1(n: Node) -> Val:
 
 
 def _log1p(n: Node) -> Val:
-    """log(1 + x); for small x times x / what was really added to 1. Of an exponential it is the softplus."""
+    """log(u) with u = 1 + x; for small x times x / (u - 1), by the same correction. Of an exponential it is the softplus."""
     e, x = n.v.elementwise, n[0]
     made = x.core.value.op if x.core.value is not None and x.is_float else None
     if made is not None and made.kind == "exp":

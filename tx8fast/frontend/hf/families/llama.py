@@ -23,7 +23,7 @@ _PLAIN = Family("grouped queries", LLAMA, {}, (rotation(),))
 _QWEN2_VL = _PLAIN.like(
     "a qwen2 whose rotation has places of images, of which text uses one",
     defaults={"rope_theta": 1e6},
-    fields={"qkv_bias": True, "windows": chosen_layers()},
+    fields={"qkv_bias": True, "windows": chosen_layers},
 )
 _OLMO2 = Family(
     "norms after each part only, query and key norm over the whole projection",
@@ -81,9 +81,9 @@ FAMILIES: dict[str, Family] = {
     "llama": _LLAMA,
     "mistral": _PLAIN.like("an attention window in all layers", fields={"windows": all_layers(4096)}),
     "qwen2": _PLAIN.like("query, key and value biases, windows from a layer on",
-                         fields={"qkv_bias": True, "windows": chosen_layers()}),
+                         fields={"qkv_bias": True, "windows": chosen_layers}),
     "qwen3": _PLAIN.like("per-head query and key norms, windows from a layer on", defaults={"head_dim": 128},
-                         fields={**biases(), "qk_norm": "head", "windows": chosen_layers()}),
+                         fields={**biases(), "qk_norm": "head", "windows": chosen_layers}),
     "qwen2_vl_text": _QWEN2_VL, "qwen2_5_vl_text": _QWEN2_VL,
     "qwen3_vl_text": _PLAIN.like("a qwen3 whose rotation has places of images, of which text uses one", defaults={"head_dim": 128},
                                  fields={**biases(), "qk_norm": "head"}),
