@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import re
 import struct
 import tomllib
 import zipfile
@@ -15,7 +17,8 @@ from onnx import helper
 import tx8fast
 from tests.support.checkpoints import make_checkpoint, model_config, model_weights, write_weights
 from tests.support.cli_case import compile_args, refused, write_mlp, write_onnx
-from tx8fast.errors import ProgramError
+from tx8fast.cli.npz import write_npz
+from tx8fast.errors import ProgramError, SimulationError
 from tx8fast.machine import load_machine
 
 SEQ = ("--seq", "8")
@@ -376,3 +379,11 @@ def test_pass_lists(tx8, tmp_path, mlp, passes):
     path = tmp_path / "g.mlir"
     path.write_text(tx8("compile", mlp, "--stop-after", "import").out)
     refused(tx8, tmp_path, "opt", path, "--pass", passes, says=("p",))
+
+
+@pytest.mark.parametrize("name", ["\ud800", "a\0b"])
+def test_results_whose_names_no_archive_holds(name):
+    f = io.BytesIO()
+    with pytest.raises(SimulationError, match=f"found results named {re.escape(repr(name))}, required"):
+        write_npz(f, {"y": np.zeros(1), name: np.zeros(1)})
+    assert not f.getvalue()

@@ -134,7 +134,14 @@ def _convert(array: np.ndarray, dtype: str) -> tuple[np.ndarray | None, str]:
 
 
 def write_npz(f: IO[bytes], arrays: Mapping[str, np.ndarray]) -> None:
-    """Write arrays in the given order; formats numpy does not know go out as unsigned bit patterns."""
+    """Write arrays in the given order; formats numpy does not know go out as unsigned bit patterns. Raises SimulationError for names that
+    an archive cannot hold."""
+    odd = [name for name in arrays if "\0" in name or name.encode("utf-8", "replace").decode() != name]
+    if odd:
+        raise SimulationError(
+            f"writing outputs: found results named {', '.join(map(repr, odd))}, required names of Unicode characters without NUL, "
+            "as an NPZ archive holds them; rename them in the model"
+        )
     with zipfile.ZipFile(f, "w", zipfile.ZIP_STORED) as archive:
         for name, array in arrays.items():
             with archive.open(zipfile.ZipInfo(f"{name}.npy", EPOCH), "w", force_zip64=True) as entry:
