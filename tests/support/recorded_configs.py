@@ -214,6 +214,12 @@ CONFIGS |= {
     "gemma3n_text-half": {**CONFIGS["gemma3n_text"], "activation_sparsity_pattern": [0.5, 0.0, 0.5, 0.0]},
     "smollm3-switched": {**_RMS, "no_rope_layers": [1, 0], "use_sliding_window": True, "sliding_window": 3},
     "smollm3-types": {**_RMS, "no_rope_layers": [1, 0], "use_sliding_window": False, "sliding_window": 3, "layer_types": _FAR},
+    # the rotation that the library takes where the file names none
+    "apertus-unsaid": {**_RMS, "hidden_act": "xielu"},
+    "ministral3-unsaid": {**_RMS, "head_dim": 8},
+    "gpt_oss-unsaid": {**_RMS, **_TWO, "head_dim": 8, "num_local_experts": 5, "num_experts_per_tok": 2, "attention_bias": True},
+    # queries, keys and values have biases where the file says nothing
+    "glm-unsaid": {**_RMS, "head_dim": 8},
     "phi3-yarn": {**_RMS, "head_dim": 8, "max_position_embeddings": 64, "original_max_position_embeddings": 16, "rope_scaling": {
         "type": "yarn", "short_factor": [1.0, 1.1, 1.2, 1.4], "long_factor": [1.0, 1.5, 2.0, 4.0]}},
 }  # fmt: skip

@@ -4,6 +4,7 @@ import contextlib
 import json
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -65,7 +66,32 @@ def test_rope_spellings():
     }
     new = parse(rope_theta=None, rope_parameters={"rope_type": "default", "rope_theta": 5e5})
     assert (new.ropes[0].theta, new.ropes[0].scaling) == (5e5, {"rope_type": "default"})
-    assert parse(head_dim=16, partial_rotary_factor=0.5).ropes[0].rotary_dim == 8
+    assert parse("glm", head_dim=16, partial_rotary_factor=0.25).ropes[0].rotary_dim == 4
+    assert parse("seed_oss", head_dim=None).head_dim == parse().head_dim  # not what is missing, 128
+
+
+@pytest.mark.parametrize("family, change, wrong", [
+    ("llama", {"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
+    ("gptj", {"rope_scaling": {"type": "linear", "factor": 2.0}}, "rope_scaling"),
+    ("gemma3_text", {"rope_parameters": {"rope_theta": 500.0}}, "full_attention"),
+    ("bloom", {"hidden_act": "relu"}, "hidden_act"),
+    ("mpt", {"hidden_act": "relu"}, "hidden_act"),
+    ("lfm2", {"hidden_act": "relu"}, "hidden_act"),
+    ("gpt_oss", {"hidden_act": "relu"}, "hidden_act"),
+])  # fmt: skip
+def test_what_the_library_does_not_obey_is_refused(family: str, change: dict[str, Any], wrong: str):
+    with pytest.raises(ImportModelError, match=wrong):
+        parse(family, **change)
+
+
+@pytest.mark.parametrize("family, kind", [("apertus", "llama3"), ("ministral3", "yarn"), ("gpt_oss", "yarn")])
+def test_rotations_that_a_file_leaves_out(family: str, kind: str):
+    bare = {"rope_scaling": None, "rope_parameters": None, "rope_theta": None}
+    assert parse(family, **bare).ropes[0].scaling["rope_type"] == kind
+    assert (
+        parse(family, **{**bare, "rope_parameters": {"rope_type": "default"}}).ropes[0].scaling["rope_type"]
+        == "default"
+    )
 
 
 def test_windows():

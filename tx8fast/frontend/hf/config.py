@@ -124,7 +124,10 @@ def _read(kind: str, raw: dict[str, Any], doing: str, seen: set[str]) -> ModelCo
             raw = {**raw, key: len(raw[listed])}
     usual = family.defaults
     r = Reader(
-        Watched({**usual, **{k: v for k, v in raw.items() if v is not None or k not in usual}}, seen), family.keys
+        Watched(
+            {**usual, **{k: v for k, v in raw.items() if v is not None or k not in usual or k == "head_dim"}}, seen
+        ),
+        family.keys,
     )
     common = {**_common(r, kind, family), "quantization": read_scheme(r)}
     # stand-ins for bad sizes let the family's own keys be checked too

@@ -28,6 +28,7 @@ _NEUTRAL = frozenset(
         "initializer_range",
         "pretraining_tp",
         "max_position_embeddings",
+        "original_max_position_embeddings",
         "tie_word_embeddings",
         "id2label",
         "label2id",

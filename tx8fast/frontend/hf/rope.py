@@ -35,11 +35,11 @@ def read_rope(
     section: str,
     raw: dict[str, Any],
     theta_key: str = "rope_theta",
-    part: float = 1.0,
+    part: float | None = None,
     theta: float = 10000.0,
     style: str = "half",
 ) -> Rope:
-    """Return the checked rotation; `part` and `theta` are the family's defaults."""
+    """Return the checked rotation; `part` and `theta` are the family's defaults, `part` None: heads are turned whole, whatever the file says."""
     kind = raw.get("rope_type", raw.get("type", "default"))
     if kind == "su" or kind == "yarn" and "short_factor" in raw:  # longrope by its first names
         kind = "longrope"
@@ -78,7 +78,10 @@ def read_rope(
     if positive(scaling.get("alpha")) and head_dim and head_dim > 2:
         base = (base or theta) * scaling["alpha"] ** (head_dim / (head_dim - 2))
     share = raw.get("partial_rotary_factor")
-    share = r.value("partial_rotary_factor", part) if share is None else share
+    share = r.value("partial_rotary_factor", part or 1.0) if share is None else share
+    if part is None and kind != "proportional" and share != 1:
+        r.problems.append(f"key 'partial_rotary_factor' is {share!r}, supported: 1.0 (this family turns whole heads)")
+        share = 1.0
     if not positive(share) or share > 1:
         r.problems.append(f"key 'partial_rotary_factor' is {share!r}, required: a number in (0, 1]")
         share = 1.0
@@ -125,6 +128,8 @@ def rotation_by_window(far: Fields, near: Fields, near_raw: Fields | None = None
                 parts = [{}, {}]
             old = {"rope_theta"}
         else:
+            if section == "rope_parameters" and raw:
+                r.problems.append(f"{section}: has {', '.join(raw)}, required: full_attention and sliding_attention")
             parts = [raw, near_raw if near_raw is not None else {k: v for k, v in raw.items() if k == "rope_theta"}]
             old = set()
         ropes = []

@@ -212,7 +212,12 @@ _DBRX = Family(
     },
     sections=("attn_config", "ffn_config"),
     norm="layer",
-    fixed={"ffn_act_fn": ({"name": "silu"},), "moe_normalize_expert_weights": (1, 1.0), "moe_jitter_eps": (0, 0.0)},
+    fixed={
+        "hidden_act": ("silu",),
+        "ffn_act_fn": ({"name": "silu"},),
+        "moe_normalize_expert_weights": (1, 1.0),
+        "moe_jitter_eps": (0, 0.0),
+    },
 )
 _TWINS = ("e", "h", "i2")
 _GPT_OSS = Family(
@@ -240,7 +245,16 @@ _GPT_OSS = Family(
         "num_local_experts": 128,
         "num_experts_per_tok": 4,
         "rope_theta": 150000.0,
+        "rope_parameters": {
+            "rope_type": "yarn",
+            "factor": 32.0,
+            "beta_fast": 32.0,
+            "beta_slow": 1.0,
+            "truncate": False,
+            "original_max_position_embeddings": 4096,
+        },
     },
+    fixed={"hidden_act": ("silu",)},
     aliases={"experts_per_token": "num_experts_per_tok", "num_experts": "num_local_experts"},
 )
 

@@ -185,6 +185,7 @@ _GPTJ = Family(
     norm="layer",
     inner=4,
     defaults={"activation_function": "gelu_new"},
+    fixed={"rope_scaling": (), "rope_parameters": ()},
 )
 
 FAMILIES: dict[str, Family] = {

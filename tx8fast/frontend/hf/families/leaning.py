@@ -77,7 +77,7 @@ _BLOOM = Family(
     },
     keys={"num_hidden_layers": "n_layer", "num_attention_heads": "n_head", "layer_norm_eps": "layer_norm_epsilon"},
     aliases={"n_embed": "hidden_size", "num_attention_heads": "n_head", "num_hidden_layers": "n_layer"},
-    fixed={"apply_residual_connection_post_layernorm": (False,)},
+    fixed={"apply_residual_connection_post_layernorm": (False,), "hidden_act": ("gelu_pytorch_tanh",)},
     norm="layer",
     inner=4,
     defaults={"hidden_act": "gelu_pytorch_tanh", "tie_word_embeddings": True},
@@ -128,6 +128,7 @@ _MPT = Family(
         "expansion_ratio": (4,),
         "logit_scale": (),
         "attn_type": ("multihead_attention",),
+        "hidden_act": ("gelu",),
     },
     defaults={"hidden_act": "gelu", "tie_word_embeddings": True},
 )

@@ -36,9 +36,9 @@ _OLMO2 = Family(
 _GLM = Family(
     "rotation of pairs in half of each head, fused gate-up matrices",
     FUSED_MLP,
-    {"qkv_bias": flag("attention_bias")},
+    {"qkv_bias": flag("attention_bias", True)},
     (rotation("interleaved", part=0.5),),
-    defaults={"rms_norm_eps": 1.5625e-07, "head_dim": 128},
+    defaults={"rms_norm_eps": 1.5625e-07, "head_dim": 128, "num_key_value_heads": 2},
 )
 
 
@@ -87,10 +87,9 @@ FAMILIES: dict[str, Family] = {
     "qwen2_vl_text": _QWEN2_VL, "qwen2_5_vl_text": _QWEN2_VL,
     "qwen3_vl_text": _PLAIN.like("a qwen3 whose rotation has places of images, of which text uses one", defaults={"head_dim": 128},
                                  fields={**biases(), "qk_norm": "head"}),
-    "phi3": _PLAIN.like("fused query-key-value and gate-up matrices, longrope",
-                        names=FUSED_MLP.but(self_attn__qkv="self_attn.qkv_proj"),
-                        defaults={"rms_norm_eps": 1e-5, "original_max_position_embeddings": 4096},
-                        fields={"windows": all_layers()}),
+    "phi3": Family("fused query-key-value and gate-up matrices, longrope, rotation of a part of each head",
+                   FUSED_MLP.but(self_attn__qkv="self_attn.qkv_proj"), {"windows": all_layers()}, (rotation(part=1.0),),
+                   defaults={"rms_norm_eps": 1e-5, "original_max_position_embeddings": 4096}),
     "granite": _LLAMA.like("multipliers of embedding, attention, residual and logits", fields={
         "attention_scale": number("attention_multiplier", 1.0), "embedding_scale": number("embedding_multiplier", 1.0),
         "residual_scale": number("residual_multiplier", 1.0), "logits_divisor": number("logits_scaling", 1.0),
@@ -106,7 +105,9 @@ FAMILIES: dict[str, Family] = {
                          parts=(rotation_by_window({}, {}),)),
     "ministral": _PLAIN.like("layers with and without a window", fields={"windows": all_layers(4096, typed=True)}),
     "ministral3": _PLAIN.like("queries that grow with their position, yarn", fields={"windows": all_layers()},
-                              parts=(_growing,), defaults={"rms_norm_eps": 1e-5, "head_dim": 128}),
+                              parts=(_growing,), defaults={"rms_norm_eps": 1e-5, "head_dim": 128, "rope_parameters": {
+                                  "type": "yarn", "rope_theta": 1e6, "factor": 16.0, "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0,
+                                  "mscale_all_dim": 1.0, "original_max_position_embeddings": 16384, "llama_4_scaling_beta": 0.1}}),
     "glm": _GLM,
     "glm4": _GLM.like("rotation of pairs in half of each head, norms before and after each part",
                       names=FUSED_MLP.but(attn_post_norm="post_self_attn_layernorm", mlp_post_norm="post_mlp_layernorm")),
@@ -128,7 +129,9 @@ FAMILIES: dict[str, Family] = {
                       LLAMA.but("mlp.gate_proj", attn_norm="attention_layernorm", mlp_norm="feedforward_layernorm",
                                 mlp__act="mlp.act_fn"),
                       {**biases(), "gated": False, "qk_norm": "head"}, (rotation(),),
-                      defaults={"hidden_act": "xielu", "rms_norm_eps": 1e-5}),
+                      defaults={"hidden_act": "xielu", "rms_norm_eps": 1e-5, "rope_theta": 12e6, "rope_parameters": {
+                          "rope_type": "llama3", "rope_theta": 12e6, "factor": 8.0, "original_max_position_embeddings": 8192,
+                          "low_freq_factor": 1.0, "high_freq_factor": 4.0}}),
     "arcee": _LLAMA.like("squared relu without a gate", names=LLAMA.but("mlp.gate_proj"), fields={"gated": False}, pairs_lanes=False,
                          defaults={"hidden_act": "relu2", "rms_norm_eps": 1e-5}),
     "helium": Family("rotation of pairs", LLAMA, {"qkv_bias": flag("attention_bias"), "mlp_bias": flag("mlp_bias")},

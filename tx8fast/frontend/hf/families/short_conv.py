@@ -58,6 +58,7 @@ _LFM2 = Family(
     (rotation(theta=1e6), _lfm2),
     keys={"rms_norm_eps": "norm_eps"},
     defaults={"norm_eps": 1e-5, "num_key_value_heads": 8, "intermediate_size": 12288},
+    fixed={"hidden_act": ("silu",)},
 )
 
 
