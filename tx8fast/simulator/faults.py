@@ -24,7 +24,8 @@ def row_fault(error: Exception, row: np.void, where: str, at: int, inputs: Itera
         low, high = -error.entries, error.entries - 1
         found = _element(error.address, inputs)
         what = "a computed row number" if found is None else f"input '{found[0]}' at {list(found[1])}"
-        return f"{what} is {error.number}, required 0 to {high} (or {low} to -1, from the end): {where} looks up rows of a table"
+        behind = f" (or {low} to -1, from the end)" if error.number < 0 else ""
+        return f"{what} is {error.number}, required 0 to {high}{behind}: {where} looks up rows of a table"
     decoded = isa.decode(row)
     if decoded["name"] == "kcore":  # its fields say nothing but the number of the routine
         return f"{where}: {error}"
