@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
+from hunt.corpus_list import CORPUS
+from hunt.eager import eager_plans
 from support.checkpoints import make_checkpoint
 from support.one_op import build, check
 
@@ -91,3 +94,16 @@ def test_saved_plans_say_what_is_left(tmp_path: Path) -> None:
     again = tx8fast.compile(tmp_path, seq=121, dtype="bf16", load_plans=str(path))
     a, b = ([bytes(c) for s in x.program.segments for c in s.codes] for x in (first, again))
     assert a == b
+
+
+def test_slices_that_a_comparison_bounds_are_not_made_longer() -> None:
+    """127 columns are one block of its result and two of its operands: slices of both lie alike up to 64 columns only."""
+    path = CORPUS / "comparison_of_what_is_left_in_slices.onnx"
+    graph, fed = onnx.load(path), dict(np.load(path.with_suffix(".npz")))
+    weights = {i.name: onnx.numpy_helper.to_array(i) for i in graph.graph.initializer}
+    with eager_plans():
+        program = tx8fast.compile(path, dtype="fp16")
+    found = program.run(fed, sanitize=True)
+    x = fed["x0"].astype(np.float16)
+    wanted = ~((x @ weights["w1"].astype(np.float16)) < weights["w5"].astype(np.float16))
+    assert np.array_equal(found["v4"], wanted)

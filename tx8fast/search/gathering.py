@@ -56,13 +56,15 @@ def leave(how: Tiling, k: int) -> Tiling:
 
 def aligned(how: Tiling, k: int) -> Tiling:
     """Return the plan with slices of the columns of result k so long that each begins where an operand may, on every tile: of an odd
-    number of rows, an even number of channel blocks."""
+    number of rows, an even number of channel blocks; as it is if slices cannot be so long."""
     slices, units = how.plan.slices, how.low.units
     sliced = [f for f in how.accesses[k].factors if how.trips[f] > 1]
     if len(sliced) != 1 or begins_right(how, k):
         return how
     (f,) = sliced
     length = min(round_up(slices[f], 2 * units[f]), how.plan.shard[f])
+    if length > how.low.max_len[f]:
+        return how
     other = how.but(slices=(*slices[:f], length, *slices[f + 1 :]))
     other = other.but(shared=sharers(other))
     return other if begins_right(other, k) else how
