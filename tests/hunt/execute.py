@@ -28,6 +28,7 @@ from tx8fast.options import CompileOptions
 from tx8fast.program import io
 from tx8fast.program.verify import verify
 from tx8fast.proof.report import Report
+from tx8fast.search.legal import plan_problems
 
 #: scratchpad of the small machine, bytes per tile: rounds, spills and refusals at sizes that execute at once
 SMALL_BYTES = 131072 + 49152
@@ -115,9 +116,18 @@ def compiled(model: ModelProto, setting: Setting) -> CompiledProgram:
         ir = imported(model, setting)
     with _stage("compile"), eager_plans() if setting.eager else nullcontext():
         program = compile_ir(ir, setting.machine, setting.options)
+        wrong = _illegal(program, setting.machine)
     with _stage("verify"):
         verify(program.program)
+        if wrong:
+            raise AssertionError(f"a plan that may not be: {wrong[0]}")
     return program
+
+
+def _illegal(program: CompiledProgram, machine: Machine) -> list[str]:
+    """Return what is wrong with the plans that were chosen, by the rules for plans from outside."""
+    plans = [] if program.searched is None else [n for p in program.searched.plans.values() for n in p.nests or (p,)]
+    return [f"{type(p.low).__name__} {p.plan}: {text}" for p in plans for text in plan_problems(p.tiling, machine)]
 
 
 def compiled_file(path: Path, setting: Setting) -> CompiledProgram:
