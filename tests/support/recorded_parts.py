@@ -72,6 +72,13 @@ CASES: dict[str, Case] = {
     "camembert": ({**_BERT, "pad_token_id": 1, "type_vocab_size": 1}, "", ("last_hidden_state",)),
     "distilbert": ({"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48, "vocab_size": 37, "max_position_embeddings": 24,
                     "activation": "gelu", "pad_token_id": 0}, "", ("last_hidden_state",)),
+    "electra": ({**_BERT, "embedding_size": 20, "layer_norm_eps": 1e-12, "type_vocab_size": 2, "pad_token_id": 0}, "", ("last_hidden_state",)),
+    "electra-wide": ({**_BERT, "embedding_size": 32, "type_vocab_size": 1, "hidden_act": "relu", "pad_token_id": 0}, "", ("last_hidden_state",)),
+    "albert": ({**_BERT, "embedding_size": 20, "num_hidden_layers": 5, "num_hidden_groups": 2, "hidden_act": "gelu_new", "type_vocab_size": 2, "pad_token_id": 0}, "",
+               ("last_hidden_state", "pooler_output")),
+    "albert-wide": ({**_BERT, "embedding_size": 32, "num_hidden_layers": 3, "type_vocab_size": 1, "pad_token_id": 0}, "",
+                    ("last_hidden_state", "pooler_output")),
+    "mpnet": ({**_BERT, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2}, "", ("last_hidden_state", "pooler_output")),
     "modernbert": ({**_SIDE, "num_hidden_layers": 4, "vocab_size": 37, "max_position_embeddings": 24, "local_attention": 6, "pad_token_id": 0,
                     "global_attn_every_n_layers": 3, "global_rope_theta": 160000.0, "local_rope_theta": 10000.0,
                     "cls_token_id": 1, "sep_token_id": 2, "bos_token_id": 1, "eos_token_id": 2}, "", ("last_hidden_state",)),
@@ -130,6 +137,9 @@ PAIRS: dict[str, dict[str, Any]] = {
     "umt5": {**_T5, "feed_forward_proj": "gated-gelu"},
     "bart": _BART,
     "mbart": _BART,
+    "marian": _BART,
+    "pegasus": {**_BART, "scale_embedding": False, "activation_function": "relu"},
+    "m2m_100": {**{k: v for k, v in _BART.items() if k != "scale_embedding"}, "pad_token_id": 1},
     "whisper": _WHISPER,
 }  # fmt: skip
 
@@ -169,7 +179,8 @@ def inputs_of(case: str) -> dict[str, np.ndarray]:
     ids = rng.integers(8, 37, (BATCH, SEQ))
     ids[0, 4], ids[1, 7] = 7, 7
     ids[1, 9] = 7
-    return {"input_ids": ids}
+    kinds = {"token_type_ids": rng.integers(0, 2, (BATCH, SEQ))} if config.get("type_vocab_size", 1) > 1 else {}
+    return {"input_ids": ids, **kinds}
 
 
 def make_part(directory: Path, case: str, shapes: list[tuple[str, list[int]]] | None = None, dtype: str = "float32"):

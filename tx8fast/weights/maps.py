@@ -27,6 +27,16 @@ def sine_places(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: S
     return np.concatenate([np.repeat(found[0], columns, axis=0), np.tile(found[1], (rows, 1))], axis=1)
 
 
+def place_waves(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: Shape) -> np.ndarray:
+    """Sines, then cosines, of every place from `first` on, shape [places, width]: the first wave turns by one radian per place, and over
+    `over` waves they grow 10000 times as long (Vaswani et al. 2017, with the two kinds apart)."""
+    places, width = shape
+    angle = np.arange(attrs["first"], attrs["first"] + places)[:, None] * 10000.0 ** (
+        -np.arange(width // 2) / attrs["over"]
+    )
+    return np.concatenate([np.sin(angle), np.cos(angle)], axis=1)
+
+
 def _scale(gain: np.ndarray, variance: np.ndarray, eps: float) -> np.ndarray:
     return gain.astype(np.float32) / np.sqrt(variance.astype(np.float32) + np.float32(eps))
 

@@ -64,9 +64,10 @@ def _tokens(m: Blocks, args: dict[str, Value]) -> Value:
         # a single kind is everybody's
         kinds = m.b("embedding", table, args["token_type_ids"], loc="token_types") if c.token_types > 1 else table
         x = m.b("add", x, kinds, loc="token_types")
-    if c.positions:
+    if c.positions or c.waves:
         x = m.b("add", x, position_rows(m, ids.shape[1]), loc="positions")
-    return m.norm(x, "embed_norm")
+    x = m.norm(x, "embed_norm")
+    return m.linear(x, "project_in") if c.embedding_width else x
 
 
 def _present(m: Blocks, x: Value, there: Value | None) -> Value:
@@ -90,13 +91,16 @@ def _tapped(m: Blocks, x: Value, y: Value) -> Value:
 def position_rows(m: Blocks, length: int) -> Value:
     """Return the table's rows of positions [0, length)."""
     c = m.c
+    if c.waves and not m.has("positions.weight"):
+        attrs = {"first": c.position_offset, "over": c.waves}
+        return m.derived(f"%positions/{length}", "place_waves", attrs, (length, c.hidden))
     if length > c.positions:
         raise ImportModelError(
             f"building {c.model_type}: {length} positions asked for, the model has learned {c.positions}; lower seq or past"
         )
     stored = m.weights.slots["positions.weight"].key
     attrs = {"start": [c.position_offset, 0]}
-    v = m.derived(f"%positions/{length}", "slice", attrs, (length, c.hidden), m.table[stored].dtype, (stored,))
+    v = m.derived(f"%positions/{length}", "slice", attrs, (length, c.placed_width), m.table[stored].dtype, (stored,))
     return v if v.dtype == m.dtype else m.b("convert", v, dtype=m.dtype, loc="positions")
 
 

@@ -6,6 +6,7 @@ May import: frontend.hf. Must not: open files; know the IR.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import chain
 
 from tx8fast.frontend.hf import detection_slots, mixer_slots
@@ -27,7 +28,7 @@ def all_slots(c: ModelConfig, prefix: str) -> Iterator[Slot]:
     else:
         yield s.outer("embed_tokens", (c.vocab + c.spare_rows, c.embedding_width or c.hidden))
         if c.positions:
-            yield s.outer("positions", (c.positions + c.position_offset, c.hidden))
+            yield s.outer("positions", (c.positions + c.position_offset, c.placed_width), optional=c.waves > 0)
     for k in range(1, c.streams):
         for module in ("streams", "unstreams"):
             key = outer_key(s.names, module, s.prefix)
@@ -37,13 +38,15 @@ def all_slots(c: ModelConfig, prefix: str) -> Iterator[Slot]:
         yield s.outer("side_proj", (c.layers * c.side.width, c.hidden))
         yield s.outer("side_proj_norm", (c.side.width,))
     if c.token_types:
-        yield s.outer("token_types", (c.token_types, c.hidden))
+        yield s.outer("token_types", (c.token_types, c.placed_width))
     if c.embedding_norm:
-        yield s.outer("embed_norm", (c.hidden,))
+        yield s.outer("embed_norm", (c.placed_width,))
         if c.norm_bias:
-            yield s.outer("embed_norm", (c.hidden,), ".bias")
+            yield s.outer("embed_norm", (c.placed_width,), ".bias")
     if c.embedding_width:
         yield s.outer("project_in", (c.hidden, c.embedding_width))
+        if c.encoder:
+            yield s.outer("project_in", (c.hidden,), ".bias")
     if c.taps:  # stored [out, in, taps], that of an image one pixel wide
         steps = (("transpose", [2, 0, 1]), ("reshape", [c.taps, 1, c.hidden, c.hidden]))
         yield s.outer("taps", (c.hidden, c.hidden, c.taps), steps=steps)
@@ -89,7 +92,7 @@ def all_slots(c: ModelConfig, prefix: str) -> Iterator[Slot]:
         yield s.outer("norm", (c.hidden,), shift=c.norm_offset)
         if c.norm_bias:
             yield s.outer("norm", (c.hidden,), ".bias")
-    if c.embedding_width:
+    if c.embedding_width and not c.encoder:
         yield s.outer("project_out", (c.embedding_width, c.hidden))
     if c.pool == "probe":
         yield from _pool(s)
@@ -214,7 +217,12 @@ def _attention(s: SlotList, i: int) -> Iterator[Slot]:
     else:
         yield from _projections(s, i, "self_attn", c.hidden)
     if c.relative is not None and (c.relative.each or not i):
-        yield s.table(i, "relative", (c.relative.buckets, c.heads))
+        table = (c.relative.buckets, c.heads)
+        yield (
+            replace(s.outer("relative", table), name=f"layers.{i}.relative.weight")
+            if "relative" in s.names.outer
+            else s.table(i, "relative", table)
+        )
     if c.sinks:
         yield Slot(f"layers.{i}.self_attn.sinks.weight", (s.key(i, "self_attn.sinks"),), (c.heads,))
     if c.qk_norm and c.qk_norm_gain:

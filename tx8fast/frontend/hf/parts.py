@@ -76,7 +76,7 @@ COMPOSITES: dict[str, Composite] = {
     "qwen3_vl": _image_text("qwen3_vl_text", "qwen3_vl_vision"), "qwen3_vl_moe": _image_text("qwen3_vl_moe_text", "qwen3_vl_vision"),
     "clip": _towers("clip_text_model", "clip_vision_model"), "siglip": _towers("siglip_text_model", "siglip_vision_model"),
     "sam": Composite({"vision": Piece("vision_config", "sam_vision_model", ("torch_dtype", "dtype"))}, "vision"),
-    **{kind: _sides(kind) for kind in ("t5", "mt5", "umt5", "bart", "mbart", "whisper")},
+    **{kind: _sides(kind) for kind in ("t5", "mt5", "umt5", "bart", "mbart", "marian", "pegasus", "m2m_100", "whisper")},
 }  # fmt: skip
 
 

@@ -320,6 +320,9 @@ class ModelConfig:
     logits_divisor: float = 1.0
     positions: int = 0  # rows of a learned position table
     position_offset: int = 0
+    waves: int = (
+        0  # > 0: positions that are not stored are sines, then cosines, whose length grows by 10000 over so many waves
+    )
     embedding_width: int = 0  # 0: that of the hidden state
     final_norm: bool = True
     final_eps: float = 0.0  # of that; 0: that of the others
@@ -331,6 +334,11 @@ class ModelConfig:
     cells: Cells | None = None
     detection: Detection | None = None
     quantization: dict[str, Any] | None = field(default=None, hash=False)
+
+    @property
+    def placed_width(self) -> int:
+        """Lanes of positions, kinds of tokens and the norm of their sum: an encoder's are as narrow as its words."""
+        return self.embedding_width if self.encoder and self.embedding_width else self.hidden
 
     @property
     def value_width(self) -> int:

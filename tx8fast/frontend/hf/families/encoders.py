@@ -10,7 +10,7 @@ from dataclasses import replace
 from tx8fast.frontend.hf.family import Family, Fields, Names, size
 from tx8fast.frontend.hf.reader import Reader
 from tx8fast.frontend.hf.rope import rotation_by_window
-from tx8fast.frontend.hf.spec import Distances
+from tx8fast.frontend.hf.spec import Distances, Relative
 
 BIASED = {"gated": False, "qkv_bias": True, "out_bias": True, "mlp_bias": True}
 EMBED = "embeddings."
@@ -72,6 +72,57 @@ _ROBERTA = _BERT.like(
     names=_BERT.names.at(("roberta.", ""), "encoder.layer.{}."),
     parts=(_behind_padding,),
     defaults={"type_vocab_size": 1},
+)
+
+
+def _narrow(r: Reader, f: Fields) -> Fields:
+    """Words, positions and kinds of tokens of another width than the layers."""
+    width = r.size("embedding_size", 128)
+    return {"embedding_width": 0 if width == f["hidden"] else width}
+
+
+def _layers_again(r: Reader, f: Fields) -> Fields:
+    """Layers in groups, of which all have the parameters of one; words are brought to the layers' width even where that is their own."""
+    layers, groups = f["layers"], r.size("num_hidden_groups", 1) or 1
+    if groups > max(1, layers):
+        r.problems.append(f"key 'num_hidden_groups' is {groups}, required: at most num_hidden_layers {layers}")
+    stored = tuple(int(i / (layers / groups)) for i in range(layers))
+    return {"stored_layers": stored, "embedding_width": r.size("embedding_size", 128)}
+
+
+_ELECTRA = _BERT.like(
+    "an encoder whose words may be narrower than its layers",
+    names=replace(
+        _BERT.names.at(("electra.", ""), "encoder.layer.{}."),
+        outer={**{k: v for k, v in _BERT.names.outer.items() if k != "pooler"}, "project_in": "embeddings_project"},
+    ),
+    parts=(_narrow,),
+)
+_ALBERT = _BERT.like(
+    "an encoder whose layers share their parameters, and whose words are narrower; pooler where the checkpoint has it",
+    names=_BERT.names.but(
+        **{f"self_attn__{p[0]}_proj": f"attention.{p}" for p in ("query", "key", "value")},
+        self_attn__o_proj="attention.dense",
+        mlp__up_proj="ffn",
+        mlp__down_proj="ffn_output",
+        attn_norm="attention.LayerNorm",
+        mlp_norm="full_layer_layer_norm",
+        outer={"pooler": "pooler", "project_in": "encoder.embedding_hidden_mapping_in"},
+    ).at(("albert.", ""), "encoder.albert_layer_groups.{}.albert_layers.0."),
+    parts=(_layers_again,),
+    defaults={"hidden_act": "gelu_new"},
+    fixed={"inner_group_num": (1,)},
+)
+_MPNET = _BERT.like(
+    "an encoder with learned summands of scores by distance, positions that count from 2; pooler where the checkpoint has it",
+    names=_BERT.names.but(
+        **{f"self_attn__{p}_proj": f"attention.attn.{p}" for p in "qkvo"},
+        attn_norm="attention.LayerNorm",
+        outer={"relative": "encoder.relative_attention_bias"},
+    ).at(("mpnet.", ""), "encoder.layer.{}."),
+    fields={"token_types": 0, "relative": Relative(32, 128, both=True)},
+    parts=(_behind_padding,),
+    fixed={"relative_attention_num_buckets": (32,), "pad_token_id": (1,)},
 )
 _DISTILBERT = Family(
     "an encoder without kinds of tokens",
@@ -214,6 +265,9 @@ FAMILIES: dict[str, Family] = {
     "xlm-roberta": _ROBERTA.like("as roberta"),
     "camembert": _ROBERTA.like("as roberta"),
     "distilbert": _DISTILBERT,
+    "electra": _ELECTRA,
+    "albert": _ALBERT,
+    "mpnet": _MPNET,
     "modernbert": _MODERNBERT,
     "deberta-v2": _DEBERTA,
 }

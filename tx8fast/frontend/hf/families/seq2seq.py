@@ -5,8 +5,10 @@ May import: frontend.hf. Must not: know the IR or weights.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tx8fast.frontend.hf.families.encoders import BIASED
-from tx8fast.frontend.hf.family import Family, Fields, Names, Read, size
+from tx8fast.frontend.hf.family import Family, Fields, Names, Part, Read, size
 from tx8fast.frontend.hf.reader import MAX_LAYERS, Reader
 from tx8fast.frontend.hf.spec import Relative
 
@@ -146,14 +148,24 @@ def _side_keys(side: str) -> dict[str, str]:
     }
 
 
-def _bart(side: str, honours: str, first: bool) -> Family:
-    """`first`: norms in front of the parts, and one behind the last layer."""
+def _waves(behind: int, **placed: int) -> Part:
+    """Positions are sines and cosines where the checkpoint has none: over all waves but `behind` these grow 10000 times as long.
+    placed: the first of them, and how many are stored."""
+
+    def read(r: Reader, f: Fields) -> Fields:
+        width = f["hidden"] or 2
+        if width % 2:
+            r.problems.append(f"d_model is {width}, sines and cosines take an even number")
+        return {"waves": max(1, width // 2 - behind), **placed}
+
+    return read
+
+
+def _bart(side: str, honours: str, first: bool, waves: Part | None = None) -> Family:
+    """`first`: norms in front of the parts, and one behind the last layer; `waves`: computed positions, and no norm behind them."""
     decoder = side == "decoder"
-    outer = {
-        "embed_tokens": "shared",
-        "positions": side + ".embed_positions",
-        "embed_norm": side + ".layernorm_embedding",
-    }
+    outer = {"embed_tokens": "shared", "positions": side + ".embed_positions"}
+    outer |= {} if waves is not None else {"embed_norm": side + ".layernorm_embedding"}
     outer |= {"norm": side + ".layer_norm"} if first else {}
     outer |= {"lm_head": "^lm_head", "logits_bias": "^final_logits_bias"} if decoder else {}
     return Family(
@@ -163,13 +175,14 @@ def _bart(side: str, honours: str, first: bool) -> Family:
             **BIASED,
             "positions": size("max_position_embeddings", 1024),
             "position_offset": 2,
-            "embedding_norm": True,
+            "embedding_norm": waves is None,
             "norm_positions": True,
             "post_norm": not first,
             "final_norm": first,
             "embedding_scale": _scaled,
             "cross": decoder,
         },
+        () if waves is None else (waves,),
         keys=_side_keys(side),
         norm="layer",
         encoder=not decoder,
@@ -234,6 +247,36 @@ _WHISPER_DECODER = Family(
 )
 _WIDE = {"vocab_size": 250112, "d_ff": 1024, "num_layers": 8, "num_heads": 6, "feed_forward_proj": "gated-gelu"}
 
+
+_STORED = _waves(0, position_offset=0)
+
+
+def _same_words(r: Reader, f: Fields) -> Fields:
+    if (words := r.size("decoder_vocab_size", f["vocab"])) != f["vocab"]:
+        r.problems.append(f"decoder_vocab_size {words} differs from vocab_size {f['vocab']}, supported: one vocabulary")
+    return {}
+
+
+def _marian(side: str, honours: str) -> Family:
+    return replace(
+        _bart(side, honours, False, _STORED),
+        parts=(_STORED, _same_words),
+        fixed={"share_encoder_decoder_embeddings": (True,)},
+    )
+
+
+def _m2m(side: str, honours: str) -> Family:
+    """Embeddings are scaled unless the file says no; positions, which are never stored, count from behind the padding token's number, 1."""
+    family = _bart(side, honours, True, _waves(1, positions=0, position_offset=2))
+    outer = {k: v for k, v in family.names.outer.items() if k not in ("positions", "logits_bias")}
+    return replace(
+        family,
+        names=replace(family.names, outer=outer),
+        defaults={**family.defaults, "activation_function": "relu", "vocab_size": 128112, "scale_embedding": True},
+        fixed={"pad_token_id": (1,)},
+    )
+
+
 FAMILIES: dict[str, Family] = {
     "t5.encoder": _T5_ENCODER,
     "t5.decoder": _T5_DECODER,
@@ -249,6 +292,16 @@ FAMILIES: dict[str, Family] = {
     "bart.decoder": _bart("decoder", "an encoder; norms behind the parts, biases of the logits", False),
     "mbart.encoder": _bart("encoder", "norms in front of the parts", True),
     "mbart.decoder": _bart("decoder", "an encoder; norms in front of the parts, biases of the logits", True),
+    "marian.encoder": _marian("encoder", "computed positions, norms behind the parts"),
+    "marian.decoder": _marian(
+        "decoder", "an encoder; computed positions, norms behind the parts, biases of the logits"
+    ),
+    "pegasus.encoder": _bart("encoder", "computed positions, norms in front of the parts", True, _STORED),
+    "pegasus.decoder": _bart(
+        "decoder", "an encoder; computed positions, norms in front of the parts, biases of the logits", True, _STORED
+    ),
+    "m2m_100.encoder": _m2m("encoder", "computed positions, norms in front of the parts"),
+    "m2m_100.decoder": _m2m("decoder", "an encoder; computed positions, norms in front of the parts"),
     "whisper.encoder": _WHISPER_ENCODER,
     "whisper.decoder": _WHISPER_DECODER,
 }
