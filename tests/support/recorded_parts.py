@@ -136,6 +136,7 @@ PAIRS: dict[str, dict[str, Any]] = {
     "mt5": {**_T5, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False},
     "umt5": {**_T5, "feed_forward_proj": "gated-gelu"},
     "bart": _BART,
+    "bart-untied": {**_BART, "tie_word_embeddings": False},
     "mbart": _BART,
     "marian": _BART,
     "pegasus": {**_BART, "scale_embedding": False, "activation_function": "relu"},

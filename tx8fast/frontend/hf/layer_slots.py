@@ -26,7 +26,10 @@ def all_slots(c: ModelConfig, prefix: str) -> Iterator[Slot]:
     elif c.frames is not None:
         yield from _sound(s, c.frames[0])
     else:
-        yield s.outer("embed_tokens", (c.vocab + c.spare_rows, c.embedding_width or c.hidden))
+        # sides of one model have one table, or one each where the head is not tied
+        module = "own_tokens" if "own_tokens" in s.names.outer and not c.tied else "embed_tokens"
+        words = s.outer(module, (c.vocab + c.spare_rows, c.embedding_width or c.hidden))
+        yield replace(words, name="embed_tokens.weight")
         if c.positions:
             yield s.outer("positions", (c.positions + c.position_offset, c.placed_width), optional=c.waves > 0)
     for k in range(1, c.streams):

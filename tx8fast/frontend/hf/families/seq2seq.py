@@ -164,7 +164,11 @@ def _waves(behind: int, **placed: int) -> Part:
 def _bart(side: str, honours: str, first: bool, waves: Part | None = None) -> Family:
     """`first`: norms in front of the parts, and one behind the last layer; `waves`: computed positions, and no norm behind them."""
     decoder = side == "decoder"
-    outer = {"embed_tokens": "shared", "positions": side + ".embed_positions"}
+    outer = {
+        "embed_tokens": "shared",
+        "own_tokens": side + ".embed_tokens",
+        "positions": side + ".embed_positions",
+    }
     outer |= {} if waves is not None else {"embed_norm": side + ".layernorm_embedding"}
     outer |= {"norm": side + ".layer_norm"} if first else {}
     outer |= {"lm_head": "^lm_head", "logits_bias": "^final_logits_bias"} if decoder else {}
