@@ -385,3 +385,12 @@ def test_values_that_are_not_obeyed_are_refused(family, key, value, known):
 
 def test_gemma3_caps_no_scores():
     assert parse_config({"model_type": "gemma3_text", **SIZES, "attn_logit_softcapping": 2.0}, "c").attention_cap == 0
+
+
+@pytest.mark.parametrize("outer, inner, tied, loose", [
+    (True, True, True, False), (True, False, False, True), (False, True, False, True), (False, False, False, False), (None, False, False, True),
+])  # fmt: skip
+def test_where_a_model_and_its_text_half_differ_the_checkpoint_tells_whose_head_it_is(outer, inner, tied, loose):
+    raw = {"model_type": "voxtral", "text_config": {**model_config("llama"), "tie_word_embeddings": inner}}
+    c = parse_config({**raw, **({} if outer is None else {"tie_word_embeddings": outer})}, "c")
+    assert (c.model_type, c.tied, c.loose_head) == ("llama", tied, loose)

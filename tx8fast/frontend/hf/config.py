@@ -70,7 +70,7 @@ def parse_config(
         raw = _sized(kind, raw, dims, doing)
     if kind in FAMILIES:
         config = _read(kind, raw, doing, set())
-        if outer is False and config.tied and not config.encoder and whole in COMPOSITES:
+        if config.tied == (outer is False) and not config.encoder and whole in COMPOSITES:
             config = replace(config, tied=False, loose_head=True)  # the checkpoint knows which of the two holds
         together = together_in(whole, part)
         return replace(config, together=together) if together else config

@@ -75,6 +75,13 @@ COMPOSITES: dict[str, Composite] = {
     "qwen2_vl": _image_text("qwen2_vl_text", "qwen2_vl_vision"), "qwen2_5_vl": _image_text("qwen2_5_vl_text", "qwen2_5_vl_vision"),
     "qwen3_vl": _image_text("qwen3_vl_text", "qwen3_vl_vision"), "qwen3_vl_moe": _image_text("qwen3_vl_moe_text", "qwen3_vl_vision"),
     "clip": _towers("clip_text_model", "clip_vision_model"), "siglip": _towers("siglip_text_model", "siglip_vision_model"),
+    **{kind: _image_text("qwen2") for kind in ("got_ocr2", "ovis2", "video_llama_3", "qwen2_audio", "audioflamingo3", "musicflamingo", "pp_chart2table")},
+    **{kind: _image_text("llama") for kind in ("deepseek_vl", "deepseek_vl_hybrid", "janus", "llava_next_video", "video_llava", "voxtral",
+                                               "glmasr", "omniasr")},
+    **{kind: _image_text("qwen3") for kind in ("lighton_ocr", "qwen3_asr", "moss_transcribe_diarize")},
+    **{kind: _image_text("granite") for kind in ("granite_speech", "granite_speech_plus")},
+    "exaone4_5": _image_text("exaone4"), "fuyu": _image_text("persimmon"),
+    "idefics2": _image_text("mistral"), "kimi_k25": _image_text("deepseek_v3"),
     "sam": Composite({"vision": Piece("vision_config", "sam_vision_model", ("torch_dtype", "dtype"))}, "vision"),
     **{kind: _sides(kind) for kind in ("t5", "mt5", "umt5", "bart", "mbart", "marian", "pegasus", "m2m_100", "whisper")},
 }  # fmt: skip
