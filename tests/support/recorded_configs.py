@@ -248,4 +248,11 @@ CONFIGS |= {
     "solar_open": {**_RMS, **_SPREAD, "head_dim": 12, "n_routed_experts": 6, "n_shared_experts": 2, "attention_bias": True,
                    "routed_scaling_factor": 1.7},
     "jais2": {**_LN, "hidden_act": "relu2"},
+    "nanochat": {**_RMS, "hidden_act": "relu2", "final_logit_softcapping": 3.0, "attention_bias": True},
+    "granite_swa": {**_RMS, "num_hidden_layers": 3, "sliding_window": 5, "layer_rope_theta": [500.0, 0, 10000.0], "embedding_multiplier": 3.0,
+                    "attention_multiplier": 0.2, "residual_multiplier": 0.3, "logits_scaling": 6.0},
+    "minicpm3": {**_RMS, "num_key_value_heads": 4, "q_lora_rank": 20, "kv_lora_rank": 24, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4,
+                 "v_head_dim": 12, "scale_emb": 3, "scale_depth": 1.2, "dim_model_base": 20, "attention_bias": True, "mlp_bias": True,
+                 "rope_scaling": {"type": "longrope", "short_factor": [1.0, 1.3], "long_factor": [2.0, 3.0],
+                                  "original_max_position_embeddings": 32}},
 }  # fmt: skip

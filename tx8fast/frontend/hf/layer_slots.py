@@ -38,7 +38,7 @@ def all_slots(c: ModelConfig, prefix: str) -> Iterator[Slot]:
         yield s.outer("side_proj_norm", (c.side.width,))
     if c.token_types:
         yield s.outer("token_types", (c.token_types, c.hidden))
-    if c.embedding_norm:
+    if c.embedding_norm and c.norm_gain:
         yield s.outer("embed_norm", (c.hidden,))
         if c.norm_bias:
             yield s.outer("embed_norm", (c.hidden,), ".bias")

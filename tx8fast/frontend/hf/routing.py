@@ -106,21 +106,21 @@ def grouped(default_groups: int = 1, limited: Read | None = None, *, sparse: Rea
     return read
 
 
-def latent_attention(style: Read | str) -> Part:
-    """Queries, keys and values through low ranks."""
+def latent_attention(style: Read | str, rank: int = 0, value_width: Read | None = None) -> Part:
+    """Queries, keys and values through low ranks. Where the file says nothing: `rank` of queries (0: none), `value_width` of a head."""
 
     def read(r: Reader, f: Fields) -> Fields:
-        nope, turned, value = (r.size(k) for k in ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"))
-        latent = Latent(r.count("q_lora_rank", 0), r.size("kv_lora_rank") or 1, nope or 1, turned or 1, value or 1)
+        nope, turned = r.size("qk_nope_head_dim"), r.size("qk_rope_head_dim")
+        value = r.size("v_head_dim", value_width(r, f) if value_width is not None else ...)
+        queries = r.count("q_lora_rank", 0 if "q_lora_rank" in r.raw else rank)
+        latent = Latent(queries, r.size("kv_lora_rank") or 1, nope or 1, turned or 1, value or 1)
         fields = rotation(style, width=lambda r, f: turned)(r, f)
         if f["kv_heads"] != f["heads"]:
             r.problems.append(
                 f"num_key_value_heads {f['kv_heads']} differs from num_attention_heads {f['heads']}, "
                 "latent attention has one key per query head"
             )
-        scale = ((nope or 1) + (turned or 1)) ** -0.5
-        if not r.problems:
-            scale *= softmax_gain(fields["ropes"][0])
+        scale = ((nope or 1) + (turned or 1)) ** -0.5 * softmax_gain(r)
         return {**fields, "latent": latent, "attention_scale": scale}
 
     return read

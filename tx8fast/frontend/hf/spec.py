@@ -26,6 +26,7 @@ class Rope:
     gain: float = 1.0
     images: bool = False  # rows of an image have places in time, height and width; of text all three are the position
     width: int = 0  # lanes of the heads that it turns, 0: as the model says
+    backwards: bool = False  # the angle falls with the position
 
 
 @dataclass(frozen=True, slots=True)
