@@ -84,7 +84,7 @@ _HUNYUAN_MOE = replace(
             ),
             _alike,
         ),
-        defaults={"num_experts": 1, "moe_topk": 1},
+        defaults={"moe_topk": 1},
         aliases={"num_local_experts": "num_experts", "num_experts_per_tok": "moe_topk"},
         fixed={
             "use_mixed_mlp_moe": (True,),
@@ -120,6 +120,7 @@ _GLM_LITE = experts.FAMILIES["deepseek_v3"].like(
         "v_head_dim": 256,
         "qk_nope_head_dim": 192,
         "num_key_value_heads": 20,
+        "head_dim": 64,  # the rotated part, whose own key is read: heads do not divide the width
     },
 )
 _FLEX_OLMO = llama.FAMILIES["olmo2"].like(
