@@ -223,3 +223,36 @@ CONFIGS |= {
     "phi3-yarn": {**_RMS, "head_dim": 8, "max_position_embeddings": 64, "original_max_position_embeddings": 16, "rope_scaling": {
         "type": "yarn", "short_factor": [1.0, 1.1, 1.2, 1.4], "long_factor": [1.0, 1.5, 2.0, 4.0]}},
 }  # fmt: skip
+
+_SPREAD = {"moe_intermediate_size": 24, "num_experts_per_tok": 2}
+#: relatives, most with routed experts
+CONFIGS |= {
+    "ernie4_5_moe": {**_RMS, **_SPREAD, "num_hidden_layers": 3, "moe_num_experts": 6, "moe_k": 2, "moe_num_shared_experts": 2,
+                     "moe_layer_start_index": 1, "moe_layer_interval": 1, "moe_layer_end_index": 1, "moe_norm_min": 0.4},
+    "hunyuan_v1_moe": {**_RMS, "head_dim": 12, "num_experts": 6, "moe_topk": [2, 2], "num_shared_expert": [1, 1], "attention_bias": True,
+                       "rope_scaling": {"type": "dynamic", "alpha": 1000.0, "factor": 1.0}},
+    "glm4_moe_lite": {**CONFIGS["kimi_k2"], "num_hidden_layers": 3, "n_group": 2, "attention_bias": True, "rope_scaling": None,
+                      "mlp_layer_types": ["sparse", "dense", "sparse"]},
+    "glm4_moe_lite-half": {**CONFIGS["kimi_k2"], "rope_interleave": False, "q_lora_rank": None},
+    "flex_olmo": {**_RMS, "num_experts": 6, "num_experts_per_tok": 2, "norm_topk_prob": True},
+    "vaultgemma": {**_RMS, "head_dim": 12, **_TWO, "query_pre_attn_scalar": 20, "attn_logit_softcapping": 2.0,
+                   "final_logit_softcapping": 3.0, "attention_bias": True, "tie_word_embeddings": True},
+    "afmoe": {**_RMS, **_SPREAD, "num_hidden_layers": 3, "head_dim": 12, "num_experts": 6, "num_shared_experts": 2, "num_dense_layers": 1,
+              "route_scale": 2.4, "global_attn_every_n_layers": 2, "sliding_window": 5, "mup_enabled": True},
+    "codegen": {**_GPT, "rotary_dim": 4, "tie_word_embeddings": False},
+    "biogpt": {**_NO_KV, "hidden_act": "gelu", "layer_norm_eps": 1e-12, "tie_word_embeddings": True},
+    "exaone_moe": {**_RMS, **_SPREAD, "num_hidden_layers": 3, "num_experts": 6, "num_shared_experts": 2, "routed_scaling_factor": 1.7,
+                   "sliding_window": 5, "sliding_window_pattern": 2, "first_k_dense_replace": 2, "n_group": 2},
+    "exaone_moe-types": {**_RMS, **_SPREAD, "num_experts": 6, "sliding_window": 5, "mlp_layer_types": ["sparse", "dense"],
+                         "layer_types": _FAR},
+    "solar_open": {**_RMS, **_SPREAD, "head_dim": 12, "n_routed_experts": 6, "n_shared_experts": 2, "attention_bias": True,
+                   "routed_scaling_factor": 1.7},
+    "jais2": {**_LN, "hidden_act": "relu2"},
+    "nanochat": {**_RMS, "hidden_act": "relu2", "final_logit_softcapping": 3.0, "attention_bias": True},
+    "granite_swa": {**_RMS, "num_hidden_layers": 3, "sliding_window": 5, "layer_rope_theta": [500.0, 0, 10000.0], "embedding_multiplier": 3.0,
+                    "attention_multiplier": 0.2, "residual_multiplier": 0.3, "logits_scaling": 6.0},
+    "minicpm3": {**_RMS, "num_key_value_heads": 4, "q_lora_rank": 20, "kv_lora_rank": 24, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4,
+                 "v_head_dim": 12, "scale_emb": 3, "scale_depth": 1.2, "dim_model_base": 20, "attention_bias": True, "mlp_bias": True,
+                 "rope_scaling": {"type": "longrope", "short_factor": [1.0, 1.3], "long_factor": [2.0, 3.0],
+                                  "original_max_position_embeddings": 32}},
+}  # fmt: skip

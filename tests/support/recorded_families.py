@@ -19,7 +19,7 @@ from tests.support.recorded_configs import CONFIGS
 RECORDS = Path(__file__).parents[1] / "data" / "families"
 BATCH, SEQ, PAST = 2, 11, 13
 #: gains that are stored less one
-OFFSET = ("nemotron", "gemma", "qwen3_next", "qwen3_5", "recurrent_gemma")
+OFFSET = ("nemotron", "gemma", "vaultgemma", "qwen3_next", "qwen3_5", "recurrent_gemma")
 
 
 def config_of(case: str, dtype: str = "float32") -> dict[str, Any]:

@@ -93,7 +93,8 @@ def rope_cos(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: Shap
 
 
 def rope_sin(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: Shape) -> np.ndarray:
-    """Sines [length, head_dim] times `gain`, with the sign of the rotation; lanes past `rotary_dim` hold 0."""
+    """Sines [length, head_dim] times `gain`, with the sign of the rotation, `backwards`: the other one; lanes past `rotary_dim`
+    hold 0."""
     angle, rotary, interleaved = _angles(attrs, shape)
     sign = np.ones(rotary)
     if interleaved:
@@ -101,5 +102,6 @@ def rope_sin(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: Shap
     else:
         sign[: rotary // 2] = -1.0
     table = np.zeros(shape)
-    table[:, :rotary] = np.sin(angle) * sign * attrs.get("gain", 1.0)
+    gain = attrs.get("gain", 1.0) * (-1.0 if attrs.get("backwards") else 1.0)
+    table[:, :rotary] = np.sin(angle) * sign * gain
     return table

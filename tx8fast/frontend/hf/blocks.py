@@ -194,6 +194,8 @@ class Blocks:
         }
         if rope.gain != 1.0:
             attrs["gain"] = rope.gain
+        if rope.backwards:
+            attrs["backwards"] = True
         shape = (length, self.c.latent.rope if self.c.latent else rope.width or self.c.head_dim)
         name = f"/{length}" + (f"/{which}" if which else "")
         return self.derived("%rope_cos" + name, "rope_cos", attrs, shape), self.derived(

@@ -83,7 +83,8 @@ def experts(s: SlotList, i: int) -> Iterator[Slot]:
             if "correction" in s.names.modules
             else s.key(i, "router") + ".e_score_correction_bias"
         )
-        yield Slot(f"layers.{i}.router.e_score_correction_bias", (stored,), (e.count,))
+        slot = Slot(f"layers.{i}.router.e_score_correction_bias", (stored,), (e.count,))
+        yield replace(slot, other=replace(slot, stored=(1, e.count), steps=(("reshape", [e.count]),)))
     for module, shape, axis in (
         ("gate_proj", (e.intermediate, c.hidden), 0),
         ("up_proj", (e.intermediate, c.hidden), 0),

@@ -162,6 +162,7 @@ def routing_weights(m: Blocks, name: str, x: Value) -> Value:
     if e.normalise:
         total = b("reduce", weights, op="add", axes=(-1,), loc=name)
         total = b("add", total, m.number(e.floor, ROUTING, name), loc=name) if e.floor else total
+        total = b("max", total, m.number(e.least, ROUTING, name), loc=name) if e.least else total
         weights = b("div", weights, total, loc=name)
     weights = m.scaled(weights, e.scale, name)
     weights = b("scatter", none, chosen, weights, axis=-1, loc=name)

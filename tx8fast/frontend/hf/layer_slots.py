@@ -11,7 +11,7 @@ from itertools import chain
 
 from tx8fast.frontend.hf import detection_slots, mixer_slots
 from tx8fast.frontend.hf.expert_slots import experts
-from tx8fast.frontend.hf.slots import Slot, SlotList, head_parts, outer_key, part
+from tx8fast.frontend.hf.slots import SHARDS, Slot, SlotList, head_parts, outer_key, part
 from tx8fast.frontend.hf.spec import Cells, Image, ModelConfig
 
 
@@ -42,7 +42,7 @@ def all_slots(c: ModelConfig, prefix: str) -> Iterator[Slot]:
         yield s.outer("side_proj_norm", (c.side.width,))
     if c.token_types:
         yield s.outer("token_types", (c.token_types, c.placed_width))
-    if c.embedding_norm:
+    if c.embedding_norm and c.norm_gain:
         yield s.outer("embed_norm", (c.placed_width,))
         if c.norm_bias:
             yield s.outer("embed_norm", (c.placed_width,), ".bias")
@@ -258,11 +258,14 @@ def _projections(s: SlotList, i: int, at: str, source: int) -> Iterator[Slot]:
     c, paired = s.c, s.c.paired_lanes
     kv_heads, lanes = c.form(i)
     q, kv = c.heads * lanes, kv_heads * lanes
-    if c.attention_gate and at == "self_attn":
+    gated = c.attention_gate and at == "self_attn"
+    if gated and "self_attn.gate_proj" not in s.names.modules:
         rows = (("q_proj", c.head_dim), ("gate_proj", c.head_dim))
         yield from head_parts(c.heads, f"layers.{i}.self_attn.", s.key(i, at + ".q_proj"), c.hidden, rows, c.qkv_bias)
     else:
         yield from s.linear(i, at + ".q_proj", q, c.hidden, c.qkv_bias, heads=c.heads * paired)
+        if gated:
+            yield from s.linear(i, at + ".gate_proj", q, c.hidden)
     if not _borrows(c, i):
         yield from s.linear(i, at + ".k_proj", kv, source, c.qkv_bias and c.key_bias, heads=kv_heads * paired)
         if not c.keys_as_values or not c.keys_as_values[i]:
@@ -291,8 +294,12 @@ def _query_norm(s: SlotList, i: int, module: str, heads: int) -> Iterator[Slot]:
 
 
 def _fused(s: SlotList, i: int, q: int, kv: int) -> Iterator[Slot]:
-    """Query, key and value as parts of one stored matrix: columns, rows, or rows per key head."""
+    """Query, key and value as parts of one stored matrix: columns, rows, rows per key head, or per shard."""
     c, key = s.c, s.key(i, "self_attn.qkv")
+    if c.fused == "shards":
+        parts = (("q_proj", q // SHARDS), ("v_proj", kv // SHARDS), ("k_proj", kv // SHARDS))
+        yield from head_parts(SHARDS, f"layers.{i}.self_attn.", key, c.hidden, parts, c.qkv_bias)
+        return
     at = 0
     for j, (module, rows) in enumerate((("q_proj", q), ("k_proj", kv), ("v_proj", kv))):
         name = f"layers.{i}.self_attn.{module}"

@@ -61,6 +61,21 @@ class Reader:
         want = f"a whole number from 1 to {most:,}"
         return self.get(key, default, want, lambda v: type(v) is int and 1 <= v <= most)
 
+    def uniform(self, key: str, default: Any = ..., most: int = MAX_SIZE) -> Any:
+        """Return a size that some files say once for every layer."""
+        want = f"a whole number from 1 to {most:,}, the same in all layers"
+
+        def good(v: Any) -> bool:
+            return type(v) is int and 1 <= v <= most
+
+        found = self.get(
+            key,
+            default,
+            want,
+            lambda v: good(v) or (type(v) is list and v == v[:1] * len(v) and all(map(good, v[:1] or [0]))),
+        )
+        return found[0] if type(found) is list else found
+
     def count(self, key: str, default: Any = ...) -> int:
         return self.get(key, default, "a whole number >= 0", lambda v: type(v) is int and v >= 0) or 0
 

@@ -6,6 +6,7 @@ May import: frontend.hf, weights. Must not: compute tables.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 from tx8fast.frontend.hf.family import Fields, Part, Read
@@ -141,6 +142,37 @@ def rotation_by_window(far: Fields, near: Fields, near_raw: Fields | None = None
     return read
 
 
+def backwards(r: Reader, f: Fields) -> Fields:
+    """The angle falls with the position. Must follow a rotation."""
+    return {"ropes": tuple(replace(rope, backwards=True) for rope in f["ropes"])}
+
+
+def thetas(key: str) -> Part:
+    """A base for every layer, where the list `key` is given, 0: without rotation. Must follow a rotation."""
+
+    def read(r: Reader, f: Fields) -> Fields:
+        want = f"a list of {f['layers']} numbers >= 0"
+        given = r.get(
+            key,
+            None,
+            want,
+            lambda v: (
+                type(v) is list
+                and len(v) == f["layers"]
+                and all(t == 0 or positive(t) for t in v if type(t) is not bool)
+            ),
+        )
+        if given is None:
+            return {}
+        bases = sorted({float(theta) for theta in given if theta})
+        return {
+            "ropes": tuple(replace(f["ropes"][0], theta=theta) for theta in bases),
+            "rope_of": tuple(bases.index(theta) if theta else -1 for theta in given),
+        }
+
+    return read
+
+
 def unturned(key: str, every_key: str, every: int) -> Part:
     """Layers without rotation: a list of 1 and 0 (= without), else every `every`-th. Must follow a rotation."""
 
@@ -162,10 +194,12 @@ def unturned_beside_windows(r: Reader, f: Fields) -> Fields:
     return unturned_far(r, f) if window_of(r, 4096) else {}
 
 
-def softmax_gain(rope: Rope) -> float:
-    """Return the square of the temperature that latent attention with yarn puts on its scores."""
-    every = rope.scaling.get("mscale_all_dim")
-    return _temperature(rope.scaling["factor"], every) ** 2 if every else 1.0
+def softmax_gain(r: Reader) -> float:
+    """Return the square of the temperature that latent attention with a scaled rotation puts on its scores."""
+    _, raw = section_of(r)
+    every, factor = raw.get("mscale_all_dim"), raw.get("factor")
+    scaled = raw.get("rope_type", raw.get("type", "default")) != "default"
+    return _temperature(factor, every) ** 2 if scaled and positive(every) and positive(factor) else 1.0
 
 
 def _trained_length(r: Reader, raw: dict[str, Any]) -> Any:

@@ -21,14 +21,16 @@ def routed(
     *,
     sparse: Read | None = None,
     top_k: str = "num_experts_per_tok",
+    listed: bool = False,
     **more: Any,
 ) -> Part:
-    """Experts in every layer or those `sparse` gives. `count`, `width`, `top_k`: keys; `more`: fields of `Experts`, or functions
-    that read them."""
+    """Experts in every layer or those `sparse` gives. `count`, `width`, `top_k`: keys; `listed`: files may say the first and the
+    last once for every layer; `more`: fields of `Experts`, or functions that read them."""
 
     def read(r: Reader, f: Fields) -> Fields:
         layers = f["layers"]
-        number, best = r.size(count, most=MAX_EXPERTS), r.size(top_k)
+        size = r.uniform if listed else r.size
+        number, best = size(count, most=MAX_EXPERTS), size(top_k)
         # a model has a tensor per expert and layer; more than any real one means a damaged file
         if number and number * layers > MAX_EXPERTS_IN_ALL:
             r.problems.append(
@@ -62,10 +64,22 @@ def spaced(step_key: str, first: str = "") -> Read:
     return read
 
 
-def grouped(default_groups: int = 1, limited: Read | None = None, **more: Any) -> Part:
+def behind(key: str, default: int, types_key: str = "") -> Read:
+    """All layers but the first so many, unless the list `types_key` names each."""
+
+    def read(r: Reader, f: Fields) -> tuple[bool, ...]:
+        types = r.layer_list(types_key, f["layers"], {"dense": False, "sparse": True}) if types_key else None
+        first = r.count(key, default)
+        return tuple(types) if types is not None else tuple(i >= first for i in range(f["layers"]))
+
+    return read
+
+
+def grouped(default_groups: int = 1, limited: Read | None = None, *, sparse: Read | None = None, **more: Any) -> Part:
     """The experts of the DeepSeek models and their relatives: dense layers first, shared experts, groups of experts.
 
-    `limited`: whether groups are used at all; `more`: fields of `Experts`."""
+    `limited`: whether groups are used at all; `sparse`: the layers that have experts, None: all behind the first dense ones; `more`:
+    fields of `Experts`."""
 
     def read(r: Reader, f: Fields) -> Fields:
         count = r.raw.get("n_routed_experts")
@@ -76,11 +90,10 @@ def grouped(default_groups: int = 1, limited: Read | None = None, **more: Any) -
         best = (r.size("topk_group", 1) or 1) if groups > 1 else 1
         if type(count) is int and (count % groups or best > groups):
             r.problems.append(f"n_group {groups} with topk_group {best} does not divide n_routed_experts {count}")
-        first = r.count("first_k_dense_replace", 0)
         part = routed(
             "n_routed_experts",
             "moe_intermediate_size",
-            sparse=lambda r, f: tuple(i >= first for i in range(f["layers"])),
+            sparse=sparse or behind("first_k_dense_replace", 0),
             shared=(r.size("moe_intermediate_size") or 1) * r.count("n_shared_experts", 0),
             scale=r.number("routed_scaling_factor", 1.0),
             groups=groups,
@@ -93,21 +106,21 @@ def grouped(default_groups: int = 1, limited: Read | None = None, **more: Any) -
     return read
 
 
-def latent_attention(style: Read | str) -> Part:
-    """Queries, keys and values through low ranks."""
+def latent_attention(style: Read | str, rank: int = 0, value_width: Read | None = None) -> Part:
+    """Queries, keys and values through low ranks. Where the file says nothing: `rank` of queries (0: none), `value_width` of a head."""
 
     def read(r: Reader, f: Fields) -> Fields:
-        nope, turned, value = (r.size(k) for k in ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"))
-        latent = Latent(r.count("q_lora_rank", 0), r.size("kv_lora_rank") or 1, nope or 1, turned or 1, value or 1)
+        nope, turned = r.size("qk_nope_head_dim"), r.size("qk_rope_head_dim")
+        value = r.size("v_head_dim", value_width(r, f) if value_width is not None else ...)
+        queries = r.count("q_lora_rank", 0 if "q_lora_rank" in r.raw else rank)
+        latent = Latent(queries, r.size("kv_lora_rank") or 1, nope or 1, turned or 1, value or 1)
         fields = rotation(style, width=lambda r, f: turned)(r, f)
         if f["kv_heads"] != f["heads"]:
             r.problems.append(
                 f"num_key_value_heads {f['kv_heads']} differs from num_attention_heads {f['heads']}, "
                 "latent attention has one key per query head"
             )
-        scale = ((nope or 1) + (turned or 1)) ** -0.5
-        if not r.problems:
-            scale *= softmax_gain(fields["ropes"][0])
+        scale = ((nope or 1) + (turned or 1)) ** -0.5 * softmax_gain(r)
         return {**fields, "latent": latent, "attention_scale": scale}
 
     return read

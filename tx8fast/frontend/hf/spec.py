@@ -26,6 +26,7 @@ class Rope:
     gain: float = 1.0
     images: bool = False  # rows of an image have places in time, height and width; of text all three are the position
     width: int = 0  # lanes of the heads that it turns, 0: as the model says
+    backwards: bool = False  # the angle falls with the position
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,7 @@ class Experts:
     scores: str = "softmax"
     normalise: bool = False
     floor: float = 0.0  # ... by their sum and this
+    least: float = 0.0  # ... which is this at least
     scale: float = 1.0
     groups: int = 1
     top_groups: int = 1
@@ -236,9 +238,7 @@ class ModelConfig:
     mixers: tuple[str, ...] = ()  # per layer, a name of `mixers.MIXERS`; empty: attention in all
     fed: tuple[bool, ...] = ()  # per layer: has a feed-forward part; empty: all have
     keepers: tuple[Keeper, ...] = ()  # what the layers that keep a state look like, one of each kind
-    attention_gate: bool = (
-        False  # what attention gives is multiplied by a sigmoid, whose rows are stored behind every head's queries
-    )
+    attention_gate: bool = False  # what attention gives is multiplied by a sigmoid, whose rows are stored behind every head's queries or by a name of their own
     channel_mix: bool = False  # feed-forward parts see the token before, too (RWKV)
     halved: int = 0  # the stream is halved after every so many layers, which only the eps of norms can tell
     wide_residual: bool = False  # what the layers add to flows in f32
@@ -270,9 +270,7 @@ class ModelConfig:
     taps_activation: str = "tanh"  # of what it gives
     unnormed: tuple[str, ...] = ()  # norms that single layers lack: "0.attn_norm"
     flipped: bool = False  # the matrices of the layers are stored [in, out]
-    fused: str = (
-        "rows"  # a stored query-key-value matrix: three blocks of "rows", or "groups" of a key head and its queries
-    )
+    fused: str = "rows"  # a stored query-key-value matrix: three blocks of "rows", or "groups" of a key head and its queries, or "shards"
     stored_layers: tuple[int, ...] = ()  # the checkpoint's number of every layer, where some are passed by
     spare_rows: int = 0  # of the embedding, behind the words
     paired_lanes: bool = False  # the rows of stored queries and keys pair the lanes that a rotation turns together

@@ -20,6 +20,7 @@ from tx8fast.frontend.hf.families import (
     recurrent,
     seq2seq,
     short_conv,
+    sparse,
     vision,
 )
 from tx8fast.frontend.hf.family import Family
@@ -34,6 +35,7 @@ FAMILIES: dict[str, Family] = {
         gpt,
         leaning,
         experts,
+        sparse,
         encoders,
         vision,
         cells,

@@ -52,6 +52,10 @@ _GEMMA3 = replace(
     parts=(rotation_by_window({"theta": 1e6}, {"theta_key": "rope_local_base_freq"}, near_raw={}),),
 )
 
+_VAULT = _GEMMA2.like(
+    "a gemma2 without the norms behind each part", names=LLAMA.but(mlp_norm="pre_feedforward_layernorm")
+)
+
 #: the library takes either name for the activation by tanh, and reads no newer key
 _FIRST = replace(
     _GEMMA,
@@ -60,4 +64,4 @@ _FIRST = replace(
     fixed={**_GEMMA.fixed, "hidden_act": ("gelu", "gelu_pytorch_tanh")},
 )
 
-FAMILIES: dict[str, Family] = {"gemma": _FIRST, "gemma2": _GEMMA2, "gemma3_text": _GEMMA3}
+FAMILIES: dict[str, Family] = {"gemma": _FIRST, "gemma2": _GEMMA2, "vaultgemma": _VAULT, "gemma3_text": _GEMMA3}

@@ -188,6 +188,41 @@ _GPTJ = Family(
     fixed={"rope_scaling": (), "rope_parameters": ()},
 )
 
+
+def _sharded(r: Reader, f: Fields) -> Fields:
+    if (f["hidden"] or 0) % 4:
+        r.problems.append(
+            f"n_embd {f['hidden']} is not a multiple of the 4 shards that queries, values and keys are stored in"
+        )
+    return {}
+
+
+_CODEGEN = _GPTJ.like(
+    "a gptj whose queries, values and keys are stored in four shards",
+    names=GPT.but(
+        "mlp_norm",
+        self_attn__qkv="attn.qkv_proj",
+        self_attn__o_proj="attn.out_proj",
+        mlp__up_proj="mlp.fc_in",
+        mlp__down_proj="mlp.fc_out",
+    ),
+    fields={"fused": "shards"},
+    parts=(_sharded,),
+)
+_BIOGPT = Family(
+    "learned positions from row 2, scaled embeddings",
+    _OPT.names.but(outer={"norm": "layer_norm", "lm_head": "^output_projection"}).at(("biogpt.",), "layers.{}."),
+    {
+        **_ALL_BIASED,
+        "norm_eps": 1e-5,  # the library reads `layer_norm_eps` and takes this
+        "embedding_scale": lambda r, f: (f["hidden"] or 1) ** 0.5 if r.flag("scale_embedding", True) else 1.0,
+        "positions": size("max_position_embeddings", 1024),
+        "position_offset": 2,
+    },
+    norm="layer",
+    defaults={"hidden_act": "gelu", "tie_word_embeddings": True},
+)
+
 FAMILIES: dict[str, Family] = {
     "gpt2": _GPT2,
     "gpt_neox": _NEOX,
@@ -195,4 +230,6 @@ FAMILIES: dict[str, Family] = {
     "gpt_bigcode": _BIGCODE,
     "gpt_neo": _NEO,
     "gptj": _GPTJ,
+    "codegen": _CODEGEN,
+    "biogpt": _BIOGPT,
 }

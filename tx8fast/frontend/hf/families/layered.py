@@ -67,4 +67,7 @@ FAMILIES: dict[str, Family] = {
                        LLAMA.but("mlp.gate_proj"), {**biases(), "mlp_bias": flag("mlp_bias"), "gated": False, "norm_offset": 1.0},
                        (rotation(part=0.5),), keys={"layer_norm_eps": "norm_eps"}, norm="layer",
                        defaults={"hidden_act": "relu2"}),
+    "jais2": Family("biases everywhere, squared relu without a gate", LLAMA.but("mlp.gate_proj"),
+                    {**biases(default=True), "mlp_bias": flag("mlp_bias", True), "gated": False}, (rotation(),), norm="layer",
+                    defaults={"hidden_act": "relu2"}),
 }  # fmt: skip

@@ -5,12 +5,21 @@ May import: frontend.hf. Must not: know the IR or weights.
 
 from __future__ import annotations
 
-from tx8fast.frontend.hf.families.names import AFTER, FUSED_MLP, LLAMA
-from tx8fast.frontend.hf.family import Family, Fields, biases, flag, number
+from tx8fast.frontend.hf.families.names import AFTER, FUSED_MLP, LATENT, LLAMA
+from tx8fast.frontend.hf.family import Family, Fields, biases, cap, flag, number
 from tx8fast.frontend.hf.reader import Reader
-from tx8fast.frontend.hf.rope import rotation, rotation_by_window, section_of, unturned, unturned_beside_windows
+from tx8fast.frontend.hf.rope import (
+    backwards,
+    rotation,
+    rotation_by_window,
+    section_of,
+    thetas,
+    unturned,
+    unturned_beside_windows,
+)
+from tx8fast.frontend.hf.routing import latent_attention
 from tx8fast.frontend.hf.spec import Growth
-from tx8fast.frontend.hf.windows import all_layers, chosen_layers, pattern_layers, unrotated_layers
+from tx8fast.frontend.hf.windows import all_layers, chosen_layers, pattern_layers, unrotated_layers, window_of
 
 _LLAMA = Family(
     "grouped queries, biases of attention and feed-forward part",
@@ -77,6 +86,24 @@ def _text_alone(r: Reader, f: Fields) -> Fields:
     }
 
 
+def _swa_windows(r: Reader, f: Fields) -> tuple[int, ...]:
+    """All but every fourth layer from the first on, unless `layer_types` says otherwise."""
+    wide = window_of(r, 128)
+    types = r.layer_list("layer_types", f["layers"], {"full_attention": 0, "sliding_attention": wide})
+    return tuple(types) if types is not None else tuple(wide if i % 4 else 0 for i in range(f["layers"]))
+
+
+def _minicpm_depth(r: Reader, f: Fields) -> float:
+    """Residuals are scaled by the depth, not at all where the file says null."""
+    by = r.number("scale_depth", None if "scale_depth" in r.raw else 1.4)
+    return by / (f["layers"] or 1) ** 0.5 if by else 1.0
+
+
+def _minicpm_base(r: Reader, f: Fields) -> float:
+    base = r.size("dim_model_base", None if "dim_model_base" in r.raw else 256)
+    return (f["hidden"] or 1) / base if base else 1.0
+
+
 FAMILIES: dict[str, Family] = {
     "llama": _LLAMA,
     "mistral": _PLAIN.like("an attention window in all layers", fields={"windows": all_layers(4096)}),
@@ -139,4 +166,25 @@ FAMILIES: dict[str, Family] = {
     "mllama_text_model": _LLAMA.like("of an image-text model what sees text alone: layers that attend to images are passed by",
                                      fields={**biases(), "mlp_bias": False}, parts=(_text_alone,), pairs_lanes=False,
                                      defaults={"rms_norm_eps": 1e-5, "num_key_value_heads": 8}),
+    "nanochat": Family("norms without gains, also of the embeddings and, behind a rotation backwards, of queries and keys; squared relu without "
+                       "a gate, soft cap of the logits",
+                       LLAMA.but("mlp.gate_proj", mlp__up_proj="mlp.fc1", mlp__down_proj="mlp.fc2", outer={"embed_norm": "norm"}),
+                       {**biases(), "gated": False, "norm_gain": False, "embedding_norm": True, "qk_norm": "head", "qk_norm_gain": False,
+                        "qk_norm_late": True, "logits_cap": cap("final_logit_softcapping", 15.0)}, (rotation(), backwards),
+                       defaults={"hidden_act": "relu2"}),
+    "minicpm3": Family("latent attention, multipliers of embedding, residuals and logits", LATENT,
+                       {**biases(), "mlp_bias": flag("mlp_bias"), "embedding_scale": number("scale_emb", 12.0),
+                        "residual_scale": _minicpm_depth, "logits_divisor": _minicpm_base},
+                       (latent_attention("half", 768, lambda r, f: (f["hidden"] or 1) // f["heads"]),),
+                       defaults={"rms_norm_eps": 1e-5, "kv_lora_rank": 256, "qk_nope_head_dim": 64, "qk_rope_head_dim": 32,
+                                 "tie_word_embeddings": True}),
 }  # fmt: skip
+FAMILIES["granite_swa"] = FAMILIES["granite"].like(
+    "multipliers of embedding, attention, residual and logits, a learned sink per head in the softmax, a window in most layers, a base of the "
+    "rotation for every layer",
+    names=LLAMA.but(self_attn__sinks="self_attn.sinks"),
+    fields={"sinks": True, "windows": _swa_windows},
+    parts=(thetas("layer_rope_theta"),),
+    defaults={"rms_norm_eps": 1e-5, "num_key_value_heads": 4, "tie_word_embeddings": True},
+    pairs_lanes=False,
+)
