@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import chain
 
-from tx8fast.frontend.hf import detection_slots, mixer_slots
+from tx8fast.frontend.hf import detection_slots, encoder_slots, mixer_slots
 from tx8fast.frontend.hf.expert_slots import experts
 from tx8fast.frontend.hf.slots import SHARDS, Slot, SlotList, head_parts, outer_key, part
-from tx8fast.frontend.hf.spec import Cells, Image, ModelConfig
+from tx8fast.frontend.hf.spec import ModelConfig
 
 
 def all_slots(c: ModelConfig, prefix: str) -> Iterator[Slot]:
@@ -22,9 +22,9 @@ def all_slots(c: ModelConfig, prefix: str) -> Iterator[Slot]:
         yield from detection_slots.detection(s, c.detection)
         return
     if c.image is not None:
-        yield from _image(s, c.image)
+        yield from encoder_slots.patches(s, c.image)
     elif c.frames is not None:
-        yield from _sound(s, c.frames[0])
+        yield from encoder_slots.sound(s, c.frames[0])
     else:
         # sides of one model have one table, or one each where the head is not tied
         module = "own_tokens" if "own_tokens" in s.names.outer and not c.tied else "embed_tokens"
@@ -98,7 +98,7 @@ def all_slots(c: ModelConfig, prefix: str) -> Iterator[Slot]:
     if c.embedding_width and not c.encoder:
         yield s.outer("project_out", (c.embedding_width, c.hidden))
     if c.pool == "probe":
-        yield from _pool(s)
+        yield from encoder_slots.probe(s)
     if c.pool == "last":
         yield s.outer("head", (c.projection, c.hidden))
         yield s.outer("head", (c.projection,), ".bias")
@@ -127,85 +127,6 @@ def optional_slots(c: ModelConfig, prefix: str) -> Iterator[Slot]:
         if c.encoder and module in s.names.outer:
             yield s.outer(module, (rows, c.hidden))
             yield s.outer(module, (rows,), ".bias")
-
-
-def _image(s: SlotList, image: Image) -> Iterator[Slot]:
-    c, lead = s.c, () if image.flat else (1,)
-    # stored [out, channel, row, column]; the convolution wants [row, column, out, channel]
-    shape, steps = (image.channels, image.patch_height, image.patch_width), [("transpose", [2, 3, 0, 1])]
-    if image.frames > 1:
-        shape, steps = (image.channels, image.frames, *shape[1:]), [("sum", 2), *steps]
-    yield s.outer("patches", (c.hidden, *shape), steps=tuple(steps))
-    if image.bias:
-        yield s.outer("patches", (c.hidden,), ".bias")
-    if image.class_token:
-        yield s.outer("class_token", (*lead, *lead, c.hidden), "")
-    if c.cells is not None:
-        yield from _cells(s, c.cells)
-        return
-    if c.squares is None:
-        yield s.outer("positions", (*lead, c.positions, c.hidden), "")
-        return
-    if c.positions:
-        yield s.outer("positions", (1, *image.patches, c.hidden), "", steps=(("reshape", [1, c.positions, c.hidden]),))
-    yield from _map(s, c.squares.channels)
-
-
-def _cells(s: SlotList, kind: Cells) -> Iterator[Slot]:
-    """A square of positions, and what merges a cell into a row: a norm and two products, of the result and of single layers."""
-    h = s.c.hidden
-    if kind.table:
-        yield s.outer("places", (kind.table**2, h))
-    wide = kind.merge**2 * h
-    for name, stored, normed in (
-        ("merger", "merger", h),
-        *((f"deep.{n}", "deep", wide) for n in range(len(kind.deep))),
-    ):
-        shapes = {"norm": (normed,), "in": (wide, wide), "out": (kind.width, wide)}
-        for module, shape in shapes.items():
-            key = outer_key(s.names, f"{stored}.{module}", s.prefix).format(name.removeprefix("deep."))
-            yield Slot(f"{name}.{module}.weight", (key + ".weight",), shape)
-            if module != "norm" or s.c.norm_bias:
-                yield Slot(f"{name}.{module}.bias", (key + ".bias",), shape[:1])
-
-
-def _map(s: SlotList, channels: int) -> Iterator[Slot]:
-    """Two convolutions without biases, stored [out, in, row, column], and the norms behind them."""
-    h = s.c.hidden
-    yield s.outer("map1", (channels, h, 1, 1), steps=(("reshape", [channels, h]),))
-    yield s.outer("map2", (channels, channels, 3, 3), steps=(("transpose", [2, 3, 0, 1]),))
-    for module in ("map1_norm", "map2_norm"):
-        yield from (s.outer(module, (channels,), side) for side in (".weight", ".bias"))
-
-
-def _sound(s: SlotList, channels: int) -> Iterator[Slot]:
-    """Two convolutions along time, stored [out, in, 3], as those of an image one pixel wide."""
-    h = s.c.hidden
-    for module, source in (("conv1", channels), ("conv2", h)):
-        yield s.outer(module, (h, source, 3), steps=(("transpose", [2, 0, 1]), ("reshape", [3, 1, h, source])))
-        yield s.outer(module, (h,), ".bias")
-    yield s.outer("positions", (s.c.positions, h))
-
-
-def _pool(s: SlotList) -> Iterator[Slot]:
-    """A learned query that attends to all rows, and a feed-forward part behind a norm (SigLIP)."""
-    c = s.c
-    key, h = outer_key(s.names, "probe", s.prefix), c.hidden
-    yield Slot("probe", (key + ".probe",), (1, 1, h))
-    for at, module in enumerate(("q_proj", "k_proj", "v_proj")):
-        yield Slot(
-            f"probe.{module}.weight", (key + ".attention.in_proj_weight",), (3 * h, h), part((h, h), (at * h, 0))
-        )
-        yield Slot(f"probe.{module}.bias", (key + ".attention.in_proj_bias",), (3 * h,), part((h,), (at * h,)))
-    for module, stored, rows, cols in (
-        ("o_proj", "attention.out_proj", h, h),
-        ("up_proj", "mlp.fc1", c.intermediate, h),
-        ("down_proj", "mlp.fc2", h, c.intermediate),
-    ):
-        yield Slot(f"probe.{module}.weight", (f"{key}.{stored}.weight",), (rows, cols))
-        yield Slot(f"probe.{module}.bias", (f"{key}.{stored}.bias",), (rows,))
-    for side in ("weight", "bias"):
-        yield Slot(f"probe.norm.{side}", (f"{key}.layernorm.{side}",), (h,))
 
 
 def _attention(s: SlotList, i: int) -> Iterator[Slot]:

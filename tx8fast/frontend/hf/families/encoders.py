@@ -101,7 +101,7 @@ _ELECTRA = _BERT.like(
 _ALBERT = _BERT.like(
     "an encoder whose layers share their parameters, and whose words are narrower; pooler where the checkpoint has it",
     names=_BERT.names.but(
-        **{f"self_attn__{p[0]}_proj": f"attention.{p}" for p in ("query", "key", "value")},
+        also={f"self_attn.{p[0]}_proj": f"attention.{p}" for p in ("query", "key", "value")},
         self_attn__o_proj="attention.dense",
         mlp__up_proj="ffn",
         mlp__down_proj="ffn_output",
@@ -116,7 +116,7 @@ _ALBERT = _BERT.like(
 _MPNET = _BERT.like(
     "an encoder with learned summands of scores by distance, positions that count from 2; pooler where the checkpoint has it",
     names=_BERT.names.but(
-        **{f"self_attn__{p}_proj": f"attention.attn.{p}" for p in "qkvo"},
+        also={f"self_attn.{p}_proj": f"attention.attn.{p}" for p in "qkvo"},
         attn_norm="attention.LayerNorm",
         outer={"relative": "encoder.relative_attention_bias"},
     ).at(("mpnet.", ""), "encoder.layer.{}."),
