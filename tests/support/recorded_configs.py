@@ -241,6 +241,8 @@ CONFIGS |= {
               "route_scale": 2.4, "global_attn_every_n_layers": 2, "sliding_window": 5, "mup_enabled": True},
     "codegen": {**_GPT, "rotary_dim": 4, "tie_word_embeddings": False},
     "biogpt": {**_NO_KV, "hidden_act": "gelu", "layer_norm_eps": 1e-12, "tie_word_embeddings": True},
+    "xglm": {"d_model": 36, "num_layers": 2, "attention_heads": 4, "ffn_dim": 50, "vocab_size": 37, "max_position_embeddings": 64, **_END,
+             "pad_token_id": 1},
     "exaone_moe": {**_RMS, **_SPREAD, "num_hidden_layers": 3, "num_experts": 6, "num_shared_experts": 2, "routed_scaling_factor": 1.7,
                    "sliding_window": 5, "sliding_window_pattern": 2, "first_k_dense_replace": 2, "n_group": 2},
     "exaone_moe-types": {**_RMS, **_SPREAD, "num_experts": 6, "sliding_window": 5, "mlp_layer_types": ["sparse", "dense"],

@@ -19,7 +19,7 @@ from tx8fast.weights.distances import wave_cos, wave_rows, wave_sin, waves
 from tx8fast.weights.gguf_blocks import unpack_blocks
 from tx8fast.weights.maps import norm_shift, normed_kernel, sine_places
 from tx8fast.weights.quantized import code_book, dequantize, fp4_groups, mxfp4, unpack_bits
-from tx8fast.weights.rope import rope_cos, rope_sin
+from tx8fast.weights.rope import position_waves, rope_cos, rope_sin
 
 #: finite stand-in for minus infinity in additive masks: score + mask never becomes NaN
 MASK_VALUE: dict[str, float] = {
@@ -183,6 +183,7 @@ EXPRESSIONS: dict[str, Expression] = {
     "norm_shift": norm_shift,
     "normed_kernel": normed_kernel,
     "own_place": _own_place,
+    "position_waves": position_waves,
     "relative_bias": _relative_bias,
     "reshape": lambda inputs, attrs, shape: inputs[0].reshape(shape),
     "rope_cos": rope_cos,

@@ -105,3 +105,12 @@ def rope_sin(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: Shap
     gain = attrs.get("gain", 1.0) * (-1.0 if attrs.get("backwards") else 1.0)
     table[:, :rotary] = np.sin(angle) * sign * gain
     return table
+
+
+def position_waves(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: Shape) -> np.ndarray:
+    """Rows of positions from `first` on, shape [length, width]: sines in the first half of the lanes, cosines in the second, of waves from 1 to
+    1 / 10000; an odd last lane holds 0."""
+    length, width = shape
+    half = width // 2
+    angle = np.outer(np.arange(length) + attrs["first"], 10000.0 ** (-np.arange(half) / max(half - 1, 1)))
+    return np.concatenate([np.sin(angle), np.cos(angle), np.zeros((length, width % 2))], axis=1)

@@ -90,6 +90,8 @@ def _tapped(m: Blocks, x: Value, y: Value) -> Value:
 def position_rows(m: Blocks, length: int) -> Value:
     """Return the table's rows of positions [0, length)."""
     c = m.c
+    if c.waves:
+        return m.derived(f"%positions/{length}", "position_waves", {"first": c.position_offset}, (length, c.hidden))
     if length > c.positions:
         raise ImportModelError(
             f"building {c.model_type}: {length} positions asked for, the model has learned {c.positions}; lower seq or past"

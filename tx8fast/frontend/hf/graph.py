@@ -83,7 +83,7 @@ def _placed(m: Blocks, x: Value, position: Value | None, past: int | None) -> Va
     c = m.c
     if c.embedding_norm and not c.norm_positions:
         x = m.norm(x, "embed_norm")
-    if c.positions:
+    if c.positions or c.waves:
         rows = position_rows(m, past or x.shape[1])
         if position is not None:
             rows = m.b("embedding", rows, position, loc="positions")

@@ -318,6 +318,7 @@ class ModelConfig:
     logits_divisor: float = 1.0
     positions: int = 0  # rows of a learned position table
     position_offset: int = 0
+    waves: bool = False  # positions are rows of sines and cosines, which nothing stores
     embedding_width: int = 0  # 0: that of the hidden state
     final_norm: bool = True
     final_eps: float = 0.0  # of that; 0: that of the others

@@ -223,6 +223,31 @@ _BIOGPT = Family(
     defaults={"hidden_act": "gelu", "tie_word_embeddings": True},
 )
 
+
+def _padded(r: Reader, f: Fields) -> Fields:
+    """The row of the padding's number is zero, which is none where it stands in front of the first position."""
+    pad = r.count("pad_token_id", 1)
+    if pad >= f["position_offset"]:
+        r.problems.append(f"key 'pad_token_id' is {pad}, supported: 0, 1 (the position of that number would be zero)")
+    return {}
+
+
+_XGLM = _BIOGPT.like(
+    "waves as positions, scaled embeddings",
+    names=_OPT.names.but(outer={"norm": "layer_norm"}).at(("model.", ""), "layers.{}."),
+    fields={"positions": 0, "waves": True},
+    parts=(_padded,),
+    keys={
+        "hidden_size": "d_model",
+        "num_attention_heads": "attention_heads",
+        "num_hidden_layers": "num_layers",
+        "intermediate_size": "ffn_dim",
+        "hidden_act": "activation_function",
+    },
+    defaults={"activation_function": "gelu"},
+    fixed={"add_cross_attention": (False,)},
+)
+
 FAMILIES: dict[str, Family] = {
     "gpt2": _GPT2,
     "gpt_neox": _NEOX,
@@ -232,4 +257,5 @@ FAMILIES: dict[str, Family] = {
     "gptj": _GPTJ,
     "codegen": _CODEGEN,
     "biogpt": _BIOGPT,
+    "xglm": _XGLM,
 }
