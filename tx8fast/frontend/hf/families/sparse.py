@@ -84,7 +84,7 @@ _HUNYUAN_MOE = replace(
             ),
             _alike,
         ),
-        defaults={"moe_topk": 1},
+        defaults={"moe_topk": 1},  # not the number of experts: a dense one has none
         aliases={"num_local_experts": "num_experts", "num_experts_per_tok": "moe_topk"},
         fixed={
             "use_mixed_mlp_moe": (True,),
@@ -291,7 +291,7 @@ _COHERE_MOE = layered.FAMILIES["cohere2"].like(
         "use_qk_norm": (False,),
         "layer_norm_bias": (False,),
     },
-    defaults={"head_dim": 128, "num_experts": 8, "num_experts_per_tok": 2},
+    defaults={"head_dim": 128, "num_experts_per_tok": 2},  # not the number of experts: a cohere2 has none
 )
 
 FAMILIES: dict[str, Family] = {
