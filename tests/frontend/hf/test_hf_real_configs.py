@@ -19,7 +19,8 @@ TOO_LARGE = ("bloom", "minimax-m2", "llama-4-maverick")
 MILLIONS = {"llama-3.1-8b": 8030, "gpt2": 124, "mixtral-8x7b": 46703, "falcon-7b": 6922, "gpt-oss-20b": 20915, "dbrx": 131597,
             "command-r": 34981, "phi-2": 2780, "olmoe-1b-7b": 6919, "qwen1.5-moe-a2.7b": 14316, "bloom-7b1": 7069,
             "glm-4-9b-hf": 9400, "starcoder2-7b": 7174, "persimmon-8b": 9398, "gpt-j-6b": 6051,
-            "roberta-large": 355, "electra-large": 335, "mpnet-base": 109, "dinov2-giant": 1136, "detr-resnet-50": 41.6, "biogpt": 347, "minicpm3-4b": 4074,
+            "roberta-large": 355, "electra-large": 335, "mpnet-base": 109, "dinov2-giant": 1136, "detr-resnet-50": 41.6, "biogpt": 347,
+            "xglm-564m": 564, "minicpm3-4b": 4074,
             "hunyuan-a13b": 80400, "trinity-mini": 26124, "k-exaone-236b-a23b": 236571}  # fmt: skip
 
 

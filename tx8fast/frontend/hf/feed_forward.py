@@ -130,7 +130,8 @@ def _experts(m: Blocks, name: str, x: Value, asked: Value) -> Value:
     if e.shared_gate:
         gate = m.b("sigmoid", m.linear(x, name + "shared_gate"), loc=at + "shared_gate")
         shared = m.b("mul", shared, gate, loc=at + "shared_gate")
-    return m.b("add", y, shared, loc=at + "shared")
+    y = m.b("add", y, shared, loc=at + "shared")
+    return m.scaled(y, 0.5, at + "shared") if e.shared_mean else y
 
 
 def routing_weights(m: Blocks, name: str, x: Value) -> Value:

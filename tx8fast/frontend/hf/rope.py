@@ -142,6 +142,19 @@ def rotation_by_window(far: Fields, near: Fields, near_raw: Fields | None = None
     return read
 
 
+def waves_at(behind: int, **placed: int) -> Part:
+    """Positions are sines and cosines where the checkpoint has none: over all waves but `behind` these grow 10000 times as long.
+    placed: the first of them, and how many are stored."""
+
+    def read(r: Reader, f: Fields) -> Fields:
+        width = f["hidden"] or 2
+        if width % 2:
+            r.problems.append(f"hidden_size is {width}, sines and cosines take an even number")
+        return {"waves": max(1, width // 2 - behind), **placed}
+
+    return read
+
+
 def backwards(r: Reader, f: Fields) -> Fields:
     """The angle falls with the position. Must follow a rotation."""
     return {"ropes": tuple(replace(rope, backwards=True) for rope in f["ropes"])}

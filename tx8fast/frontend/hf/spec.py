@@ -57,6 +57,7 @@ class Experts:
     beside: bool = False  # experts stand beside a plain feed-forward part, with norms of their own
     bias: bool = False  # every expert has biases
     shared_gate: bool = False  # a learned gate on what the shared experts give
+    shared_mean: bool = False  # the mean of what chosen and shared experts give, not their sum
     weigh_inputs: bool = False  # the weight multiplies what goes into an expert, not what comes out of it
     jitter: float = (
         0.0  # > 0: experts are drawn one after another among those within this relative distance of the best

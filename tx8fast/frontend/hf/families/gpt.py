@@ -10,7 +10,7 @@ from typing import Any
 from tx8fast.frontend.hf.families.names import ATTENTION, GPT, NEOX
 from tx8fast.frontend.hf.family import Family, Fields, Names, biases, flag, size
 from tx8fast.frontend.hf.reader import Reader
-from tx8fast.frontend.hf.rope import rotation
+from tx8fast.frontend.hf.rope import rotation, waves_at
 
 _ALL_BIASED = {"gated": False, "qkv_bias": True, "out_bias": True, "mlp_bias": True}
 _GPT_KEYS = {
@@ -223,6 +223,30 @@ _BIOGPT = Family(
     defaults={"hidden_act": "gelu", "tie_word_embeddings": True},
 )
 
+
+def _padded(r: Reader, f: Fields) -> Fields:
+    """The row of the padding's number is zero, which is none where it stands in front of the first position."""
+    pad = r.count("pad_token_id", 1)
+    if pad >= f["position_offset"]:
+        r.problems.append(f"key 'pad_token_id' is {pad}, supported: 0, 1 (the position of that number would be zero)")
+    return {}
+
+
+_XGLM = _BIOGPT.like(
+    "waves as positions, scaled embeddings",
+    names=_OPT.names.but(outer={"norm": "layer_norm"}).at(("model.", ""), "layers.{}."),
+    parts=(waves_at(1, positions=0, position_offset=2), _padded),
+    keys={
+        "hidden_size": "d_model",
+        "num_attention_heads": "attention_heads",
+        "num_hidden_layers": "num_layers",
+        "intermediate_size": "ffn_dim",
+        "hidden_act": "activation_function",
+    },
+    defaults={"activation_function": "gelu"},
+    fixed={"add_cross_attention": (False,)},
+)
+
 FAMILIES: dict[str, Family] = {
     "gpt2": _GPT2,
     "gpt_neox": _NEOX,
@@ -232,4 +256,5 @@ FAMILIES: dict[str, Family] = {
     "gptj": _GPTJ,
     "codegen": _CODEGEN,
     "biogpt": _BIOGPT,
+    "xglm": _XGLM,
 }

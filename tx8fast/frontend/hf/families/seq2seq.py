@@ -10,6 +10,7 @@ from dataclasses import replace
 from tx8fast.frontend.hf.families.encoders import BIASED
 from tx8fast.frontend.hf.family import Family, Fields, Names, Part, Read, size
 from tx8fast.frontend.hf.reader import MAX_LAYERS, Reader
+from tx8fast.frontend.hf.rope import waves_at
 from tx8fast.frontend.hf.spec import Relative
 
 #: feed_forward_proj -> whether it is gated, and its activation
@@ -148,19 +149,6 @@ def _side_keys(side: str) -> dict[str, str]:
     }
 
 
-def _waves(behind: int, **placed: int) -> Part:
-    """Positions are sines and cosines where the checkpoint has none: over all waves but `behind` these grow 10000 times as long.
-    placed: the first of them, and how many are stored."""
-
-    def read(r: Reader, f: Fields) -> Fields:
-        width = f["hidden"] or 2
-        if width % 2:
-            r.problems.append(f"d_model is {width}, sines and cosines take an even number")
-        return {"waves": max(1, width // 2 - behind), **placed}
-
-    return read
-
-
 def _bart(side: str, honours: str, first: bool, waves: Part | None = None) -> Family:
     """`first`: norms in front of the parts, and one behind the last layer; `waves`: computed positions, and no norm behind them."""
     decoder = side == "decoder"
@@ -252,7 +240,7 @@ _WHISPER_DECODER = Family(
 _WIDE = {"vocab_size": 250112, "d_ff": 1024, "num_layers": 8, "num_heads": 6, "feed_forward_proj": "gated-gelu"}
 
 
-_STORED = _waves(0, position_offset=0)
+_STORED = waves_at(0, position_offset=0)
 
 
 def _same_words(r: Reader, f: Fields) -> Fields:
@@ -271,7 +259,7 @@ def _marian(side: str, honours: str) -> Family:
 
 def _m2m(side: str, honours: str) -> Family:
     """Embeddings are scaled unless the file says no; positions, which are never stored, count from behind the padding token's number, 1."""
-    family = _bart(side, honours, True, _waves(1, positions=0, position_offset=2))
+    family = _bart(side, honours, True, waves_at(1, positions=0, position_offset=2))
     outer = {k: v for k, v in family.names.outer.items() if k not in ("positions", "logits_bias")}
     return replace(
         family,

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tx8fast.frontend.hf.families import experts, llama
+from tx8fast.frontend.hf.families import experts, layered, llama
 from tx8fast.frontend.hf.families.names import AFTER, MOE, SANDWICH
 from tx8fast.frontend.hf.family import Family, Fields, biases, flag, number, size
 from tx8fast.frontend.hf.reader import Reader
 from tx8fast.frontend.hf.rope import rotation, unturned_far
 from tx8fast.frontend.hf.routing import behind, grouped, routed
-from tx8fast.frontend.hf.windows import pattern_layers
+from tx8fast.frontend.hf.windows import pattern_layers, window_of
 
 #: what experts and their router are called
 _EXPERTS = {m: MOE.modules[m] for m in ("router", "experts", "gate_proj", "up_proj", "down_proj", "shared")}
@@ -84,7 +84,7 @@ _HUNYUAN_MOE = replace(
             ),
             _alike,
         ),
-        defaults={"moe_topk": 1},
+        defaults={"moe_topk": 1},  # not the number of experts: a dense one has none
         aliases={"num_local_experts": "num_experts", "num_experts_per_tok": "moe_topk"},
         fixed={
             "use_mixed_mlp_moe": (True,),
@@ -241,6 +241,59 @@ _EXAONE_MOE = llama.FAMILIES["exaone4"].like(
     },
 )
 
+
+def _cohere_layers(r: Reader, f: Fields) -> Fields:
+    """Dense layers in front have windows of a pattern of their own, and a rotation where that says that none has one."""
+    layers, wide = f["layers"], window_of(r, 4096)
+    first, near, every = (
+        r.count("first_k_dense_replace", 0),
+        r.size("prefix_dense_sliding_window_pattern", 1) or 1,
+        r.size("sliding_window_pattern", 4) or 4,
+    )
+    places = ((i + 1, near) if i < first else (i - first + 1, every) for i in range(layers))
+    types = r.layer_list("layer_types", layers, {"full_attention": 0, "sliding_attention": wide})
+    windows = tuple(types) if types is not None else tuple(wide if at % step else 0 for at, step in places)
+    sparse = behind("first_k_dense_replace", 0, "mlp_layer_types")(r, f)
+    turned = (w or (near == 1 and not s) for w, s in zip(windows, sparse, strict=True))
+    return {"windows": windows, "sparse": sparse, "rope_of": tuple(0 if t else -1 for t in turned)}
+
+
+def _cohere_norm(r: Reader, f: Fields) -> Fields:
+    """RMS norms where their eps is given."""
+    eps = r.number("rms_norm_eps", None)
+    return {} if eps is None else {"norm": "rms", "norm_eps": eps}
+
+
+def _cohere_experts(r: Reader, f: Fields) -> Fields:
+    scores = r.text("expert_selection_fn", "softmax", {"softmax": "softmax", "sigmoid": "sigmoid"})
+    mean = r.text("shared_expert_combination_strategy", "average", {"average": True, "sum": False})
+    read = routed(
+        "num_experts",
+        scores=scores or "softmax",
+        normalise=scores == "softmax" or r.flag("norm_topk_prob", True),
+        shared=(r.size("intermediate_size") or 1) * r.count("num_shared_experts", 0),
+        shared_mean=bool(mean),
+    )
+    dense = r.size("prefix_dense_intermediate_size", f["intermediate"])
+    return {"experts": read(r, f)["experts"], "intermediate": dense}
+
+
+_COHERE_MOE = layered.FAMILIES["cohere2"].like(
+    "layer norms without biases or RMS norms, one for both parts; dense layers in front, then routed experts and shared ones, window "
+    "pattern, rotation in layers with a window and in those in front",
+    names=layered.FAMILIES["cohere2"].names.but(also=_EXPERTS),
+    fields={"qk_norm": ""},
+    parts=(_cohere_layers, _cohere_norm, _cohere_experts),
+    aliases={"num_local_experts": "num_experts"},
+    fixed={
+        "rope_scaling": (),  # the library keeps it and obeys `rope_parameters` alone
+        "use_parallel_block": (True,),
+        "use_qk_norm": (False,),
+        "layer_norm_bias": (False,),
+    },
+    defaults={"head_dim": 128, "num_experts_per_tok": 2},  # not the number of experts: a cohere2 has none
+)
+
 FAMILIES: dict[str, Family] = {
     "ernie4_5_moe": _ERNIE_MOE,
     "hunyuan_v1_moe": _HUNYUAN_MOE,
@@ -249,4 +302,5 @@ FAMILIES: dict[str, Family] = {
     "afmoe": _AFMOE,
     "solar_open": _SOLAR,
     "exaone_moe": _EXAONE_MOE,
+    "cohere2_moe": _COHERE_MOE,
 }
