@@ -157,9 +157,24 @@ class _Caster:
             if new.operands:
                 new.set_operand(0, self.cast(op.operands[0], dtype))
             new.results[0].type = self.ctx.tensor(v.shape, dtype)
+            self._made_as(new, dtype)
         op.block.insert_after(op, new)
         self.constancy[new.results[0]] = True
         return new.results[0]
+
+    def _made_as(self, read: Op, dtype: str) -> None:
+        """Let a parameter that a formula makes of nothing, as the tables of a rotation, be made in a wider format than it would have been:
+        the digits that the narrow one leaves out are known."""
+        weights = self.program.weights
+        if read.kind != "get_param" or weights is None or read.attrs["key"] not in weights:
+            return
+        found = weights[read.attrs["key"]]
+        formula = isinstance(found.source, DerivedSource) and not found.source.inputs
+        if formula and found.dtype in FLOATS - _WIDE and dtype in _WIDE:
+            key = f"{found.key}/in {dtype}"  # a deeper mask is another one
+            if key not in weights:
+                weights.add(Weight(key, found.shape, dtype, found.source))
+            read.attrs["key"] = key
 
     def mask_as(self, v: Value, dtype: str) -> Value | None:
         """Return a known mask of f16 in a wider format, in which it hides with what absorbs: of f16 no number does, and -65504 may

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.checkpoints import LLAMA3_SCALING, model_config
+from tests.support.recorded_parts import config_of
 from tx8fast.errors import ConfigError, ImportModelError, Tx8Error, UnsupportedError
 from tx8fast.frontend.hf.config import parse_config
 from tx8fast.frontend.hf.importer import read_config
@@ -78,10 +79,34 @@ def test_rope_spellings():
     ("mpt", {"hidden_act": "relu"}, "hidden_act"),
     ("lfm2", {"hidden_act": "relu"}, "hidden_act"),
     ("gpt_oss", {"hidden_act": "relu"}, "hidden_act"),
+    ("gptj", {"rotary_dim": 48, "head_dim": 16}, "rotary_dim"),
 ])  # fmt: skip
 def test_what_the_library_does_not_obey_is_refused(family: str, change: dict[str, Any], wrong: str):
     with pytest.raises(ImportModelError, match=wrong):
         parse(family, **change)
+
+
+@pytest.mark.parametrize("case, part, change, wrong", [
+    ("t5-gated", "encoder", {"dense_act_fn": "relu"}, "dense_act_fn"),
+    ("t5", "decoder", {"is_gated_act": True}, "is_gated_act"),
+    ("marian", "encoder", {"decoder_vocab_size": 12}, "decoder_vocab_size"),
+    ("marian", "decoder", {"share_encoder_decoder_embeddings": False}, "share_encoder_decoder"),
+    ("albert", None, {"inner_group_num": 2}, "inner_group_num"),
+    ("albert", None, {"num_hidden_groups": 9}, "num_hidden_groups"),
+    ("mpnet", None, {"pad_token_id": 0}, "pad_token_id"),
+])  # fmt: skip
+def test_unsupported_keys_of_encoders_and_sides(case: str, part: str | None, change: dict[str, Any], wrong: str):
+    parse_config(config_of(case), "c", part=part)
+    with pytest.raises(ImportModelError, match=wrong):
+        parse_config({**config_of(case), **change}, "c", part=part)
+
+
+@pytest.mark.parametrize(
+    "case, part", [("bart", "encoder"), ("whisper", "decoder"), ("marian", "decoder"), ("detr", None)]
+)
+def test_norms_of_which_the_library_takes_no_eps(case: str, part: str | None):
+    given = parse_config({**config_of(case), "layer_norm_eps": 0.1, "scale_embedding": case != "detr"}, "c", part=part)
+    assert given.norm_eps == 1e-5 and (case != "whisper" or given.embedding_scale == 1.0)
 
 
 @pytest.mark.parametrize("family, kind", [("apertus", "llama3"), ("ministral3", "yarn"), ("gpt_oss", "yarn")])

@@ -93,6 +93,23 @@ def test_half_precision_checkpoints(tmp_path, dtype):
     assert np.isfinite(mask.astype(np.float32)).all() and (mask[0, 1:].astype(np.float32) < -6e4).all()
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("family", ["llama", "qwen3"])
+def test_a_half_checkpoint_in_fp32_is_its_f32_copy(tmp_path, family, dtype):
+    """Tables of rotations are made in f32 too, not in the format of the file."""
+    halves, copy = tmp_path / "half", tmp_path / "copy"
+    config, weights = make_checkpoint(halves, family, dtype=dtype)
+    copy.mkdir()
+    (copy / "config.json").write_text(json.dumps({**config, "torch_dtype": "float32"}))
+    write_weights(copy, {k: v.astype(np.float32) for k, v in weights.items()})
+    ids = np.arange(1, SEQ + 1)[None]
+    found = [
+        tx8fast.compile(d, seq=SEQ, phase="prefill", dtype="fp32", io_dtype="fp32").run({"input_ids": ids})["logits"]
+        for d in (halves, copy)
+    ]
+    assert found[0].dtype == np.float32 and np.array_equal(*found)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_reference_routines_agree_too(tmp_path, dtype):
     config, weights = make_checkpoint(tmp_path, "qwen3", dtype=dtype, head_dim=32)

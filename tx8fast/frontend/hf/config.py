@@ -11,7 +11,7 @@ from typing import Any
 
 from tx8fast.errors import ConfigError, ImportModelError, UnsupportedError, raise_all
 from tx8fast.frontend.hf.families import FAMILIES
-from tx8fast.frontend.hf.family import Family
+from tx8fast.frontend.hf.family import ACTIVATIONS, Family
 from tx8fast.frontend.hf.lookalike import look_alikes
 from tx8fast.frontend.hf.options import DTYPES
 from tx8fast.frontend.hf.parts import COMPOSITES, piece_of, together_in
@@ -23,21 +23,7 @@ MODEL_TYPES = tuple(FAMILIES)
 MOST_ALIKE = 6  # families that a message names
 #: of an image, by --dim
 SIZES = ("height", "width")
-#: hidden_act of the config -> name of the op, also the activation of `swiglu`
-ACTIVATIONS = {
-    "silu": "silu",
-    "swish": "silu",
-    "gelu": "gelu",
-    "gelu_new": "gelu_tanh",
-    "gelu_fast": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh",
-    "relu": "relu",
-    "sigmoid": "sigmoid",
-    "relu2": "relu2",
-    "xielu": "xielu",
-    "quick_gelu": "quick_gelu",
-}
-#: ... of a config, some of which print the library's own; "auto": as the checkpoint is
+#: formats of a config, some of which print the library's own; "auto": as the checkpoint is
 _DTYPES: dict[str, str | None] = {**DTYPES, "half": "f16", "float": "f32", "auto": None}
 _DTYPES |= {f"torch.{name}": dtype for name, dtype in _DTYPES.items()}
 

@@ -12,6 +12,20 @@ from typing import Any
 from tx8fast.frontend.hf.reader import Reader
 from tx8fast.records import dataclass
 
+#: hidden_act of the config -> name of the op, also the activation of `swiglu`
+ACTIVATIONS = {
+    "silu": "silu",
+    "swish": "silu",
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "relu": "relu",
+    "sigmoid": "sigmoid",
+    "relu2": "relu2",
+    "xielu": "xielu",
+    "quick_gelu": "quick_gelu",
+}
 Fields = dict[str, Any]
 Read = Callable[[Reader, Fields], Any]
 Part = Callable[[Reader, Fields], Fields]

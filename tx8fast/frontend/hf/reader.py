@@ -94,7 +94,7 @@ class Reader:
         key = self.spelling.get(key, key)
         value = self.raw.get(key)
         if value is not None and not any(type(value) is type(a) and value == a for a in allowed):
-            self.problems.append(f"key '{key}' is {value!r}, supported: {', '.join(map(repr, allowed))}")
+            self.problems.append(f"key '{key}' is {value!r}, supported: {', '.join(map(repr, allowed)) or 'none'}")
 
     def layer_list(self, key: str, layers: int, known: Mapping[Any, Any]) -> list[Any] | None:
         """Return one mapped entry per layer, None if the key is absent or bad."""

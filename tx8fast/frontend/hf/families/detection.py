@@ -137,6 +137,7 @@ _DETR = Family(
             "box": "^bbox_predictor.layers.{}",
         },
     ),
+    fields={"norm_eps": 1e-5},  # the library takes no other
     parts=(image(class_token=False), _detr),
     keys={
         "hidden_size": "d_model",

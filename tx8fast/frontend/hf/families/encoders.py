@@ -71,7 +71,6 @@ _ROBERTA = _BERT.like(
     "an encoder whose positions count from behind the padding token's number; pooler where the checkpoint has it",
     names=_BERT.names.at(("roberta.", ""), "encoder.layer.{}."),
     parts=(_behind_padding,),
-    defaults={"type_vocab_size": 1},
 )
 
 
@@ -262,8 +261,8 @@ _DEBERTA = replace(
 FAMILIES: dict[str, Family] = {
     "bert": _BERT,
     "roberta": _ROBERTA,
-    "xlm-roberta": _ROBERTA.like("as roberta"),
-    "camembert": _ROBERTA.like("as roberta"),
+    "xlm-roberta": _ROBERTA.like("as roberta", defaults={"type_vocab_size": 1}),
+    "camembert": _ROBERTA.like("as roberta", defaults={"type_vocab_size": 1}),
     "distilbert": _DISTILBERT,
     "electra": _ELECTRA,
     "albert": _ALBERT,

@@ -169,6 +169,15 @@ _NEO = Family(
     inner=4,
     defaults={"activation_function": "gelu_new", "tie_word_embeddings": True},
 )
+
+
+def _turned_lanes(r: Reader, f: Fields) -> int | None:
+    lanes = r.size("rotary_dim", 64)
+    if lanes and f["head_dim"] and lanes > f["head_dim"]:
+        r.problems.append(f"key 'rotary_dim' is {lanes}, required: at most the {f['head_dim']} lanes of a head")
+    return lanes
+
+
 _GPTJ = Family(
     "parallel parts behind one norm, rotation of pairs in the first `rotary_dim` lanes, bias of the logits",
     GPT.but(
@@ -180,7 +189,7 @@ _GPTJ = Family(
         mlp__down_proj="mlp.fc_out",
     ),
     {"gated": False, "mlp_bias": True, "head_bias": True, "parallel": True, "one_norm": True, "parts_first": True},
-    (rotation("interleaved", width=size("rotary_dim", 64)),),
+    (rotation("interleaved", width=_turned_lanes),),
     keys=_GPT_KEYS,
     norm="layer",
     inner=4,

@@ -382,6 +382,7 @@ _ZAMBA2 = Family(
         "use_conv_bias": (True,),
         "rms_norm_eps": (1e-5,),
         "use_long_context": (False,),
+        "tie_word_embeddings": (True,),  # else every place has a layer of its own, too
     },
 )
 

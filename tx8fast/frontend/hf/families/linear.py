@@ -144,6 +144,7 @@ _KIMI_LINEAR = Family(
         "mla_use_nope": (True,),
         "hidden_act": ("silu",),
         "num_nextn_predict_layers": (0,),
+        "tie_word_embeddings": (False,),
     },
 )
 

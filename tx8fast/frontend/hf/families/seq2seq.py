@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tx8fast.frontend.hf.families.encoders import BIASED
-from tx8fast.frontend.hf.family import Family, Fields, Names, Part, Read, size
+from tx8fast.frontend.hf.family import ACTIVATIONS, Family, Fields, Names, Part, Read, size
 from tx8fast.frontend.hf.reader import MAX_LAYERS, Reader
 from tx8fast.frontend.hf.rope import waves_at
 from tx8fast.frontend.hf.spec import Relative
@@ -25,6 +25,9 @@ _FEEDS = {
 }
 
 
+_EPS = 1e-5  # of the norms of these models; the library takes no other
+
+
 def _t5(decoder: bool, each: bool = False, scaled: bool = True) -> Read:
     """`each`: every layer has a table of distances; `scaled`: tied heads are scaled."""
 
@@ -33,6 +36,12 @@ def _t5(decoder: bool, each: bool = False, scaled: bool = True) -> Read:
         buckets, distance = (
             r.size(f"relative_attention_{k}", d) or d for k, d in (("num_buckets", 32), ("max_distance", 128))
         )
+        named = r.text("dense_act_fn", None, ACTIVATIONS)
+        if named not in (None, activation) or r.flag("is_gated_act", gated) != gated:
+            r.problems.append(
+                f"keys 'dense_act_fn' {r.value('dense_act_fn')!r} and 'is_gated_act' {r.value('is_gated_act')!r} are not those of "
+                f"feed_forward_proj {r.value('feed_forward_proj', 'relu')!r}"
+            )
         fields: Fields = {
             "gated": gated,
             "activation": activation,
@@ -165,6 +174,7 @@ def _bart(side: str, honours: str, first: bool, waves: Part | None = None) -> Fa
         _side_names(side, "model.", **outer),
         {
             **BIASED,
+            "norm_eps": _EPS,
             "positions": size("max_position_embeddings", 1024),
             "position_offset": 2,
             "embedding_norm": waves is None,
@@ -195,6 +205,7 @@ def _sound(r: Reader, f: Fields) -> Fields:
     return {"positions": rows, "frames": (r.size("num_mel_bins", 80) or 80, 2 * rows)}
 
 
+#: the library reads `scale_embedding` and does not use it
 _WHISPER = {"activation_function": "gelu", "tie_word_embeddings": True, "d_model": 384, "vocab_size": 51865}
 _WHISPER_SIDE = {"layers": 4, "attention_heads": 6, "ffn_dim": 1536}
 _WHISPER_ENCODER = Family(
@@ -207,13 +218,12 @@ _WHISPER_ENCODER = Family(
         positions="encoder.embed_positions",
         norm="encoder.layer_norm",
     ),
-    {**BIASED, "key_bias": False},
+    {**BIASED, "norm_eps": _EPS, "key_bias": False},
     (_sound,),
     keys=_side_keys("encoder"),
     norm="layer",
     encoder=True,
     defaults={**_WHISPER, **{f"encoder_{k}": v for k, v in _WHISPER_SIDE.items()}},
-    fixed={"scale_embedding": (False,)},
 )
 _WHISPER_DECODER = Family(
     "a decoder that attends to the result of an encoder; learned positions, keys without biases",
@@ -227,10 +237,10 @@ _WHISPER_DECODER = Family(
     ),
     {
         **BIASED,
+        "norm_eps": _EPS,
         "key_bias": False,
         "positions": size("max_target_positions", 448),
         "cross": True,
-        "embedding_scale": _scaled,
         "source": size("max_source_positions", 1500),
     },
     keys=_side_keys("decoder"),

@@ -106,6 +106,7 @@ _VIT = Family(
     {**BIASED, "qkv_bias": flag("qkv_bias", True)},
     (image(),),
     defaults=_SEES,
+    fixed={"pooler_act": ("tanh",)},
     norm="layer",
     encoder=True,
 )
