@@ -109,7 +109,8 @@ def _check(c: ModelConfig, n: int, what: str) -> None:
             f"{what}: {c.model_type} normalises all heads together, which cannot be cut over chips; drop --tp"
         )
     if c.cross or c.relative is not None:
-        raise UnsupportedError(f"{what}: --tp does not cut the sides of an encoder-decoder yet; drop --tp")
+        kind = "the sides of an encoder-decoder" if c.cross else "learned summands of scores by distance"
+        raise UnsupportedError(f"{what}: --tp does not cut {kind} yet; drop --tp")
     problems = [f"{size} {name} do not divide by {n}" for name, size in _sizes(c).items() if size % n]
     if _attends(c) and c.latent is None and c.kv_heads % n and n % c.kv_heads:
         problems.append(f"{c.kv_heads} key heads neither divide by {n} nor divide it")
