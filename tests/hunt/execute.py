@@ -127,7 +127,8 @@ def compiled(model: ModelProto, setting: Setting) -> CompiledProgram:
 def _illegal(program: CompiledProgram, machine: Machine) -> list[str]:
     """Return what is wrong with the plans that were chosen, by the rules for plans from outside."""
     plans = [] if program.searched is None else [n for p in program.searched.plans.values() for n in p.nests or (p,)]
-    return [f"{type(p.low).__name__} {p.plan}: {text}" for p in plans for text in plan_problems(p.tiling, machine)]
+    nests = [p for p in plans if p.plan.bound != "stream"]  # streams are no loop nests, and none comes from outside
+    return [f"{type(p.low).__name__} {p.plan}: {text}" for p in nests for text in plan_problems(p.tiling, machine)]
 
 
 def compiled_file(path: Path, setting: Setting) -> CompiledProgram:

@@ -163,8 +163,7 @@ class _Caster:
         return new.results[0]
 
     def _made_as(self, read: Op, dtype: str) -> None:
-        """Let a parameter that a formula makes of nothing, as the tables of a rotation, be made in a wider format than it would have been:
-        the digits that the narrow one leaves out are known."""
+        """Let a parameter that a formula makes of nothing, as the tables of a rotation, be made in the wider format that reads it."""
         weights = self.program.weights
         if read.kind != "get_param" or weights is None or read.attrs["key"] not in weights:
             return

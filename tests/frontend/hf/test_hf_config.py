@@ -4,12 +4,10 @@ import contextlib
 import json
 import random
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.support.checkpoints import LLAMA3_SCALING, model_config
-from tests.support.recorded_parts import config_of
 from tx8fast.errors import ConfigError, ImportModelError, Tx8Error, UnsupportedError
 from tx8fast.frontend.hf.config import parse_config
 from tx8fast.frontend.hf.importer import read_config
@@ -69,54 +67,6 @@ def test_rope_spellings():
     assert (new.ropes[0].theta, new.ropes[0].scaling) == (5e5, {"rope_type": "default"})
     assert parse("glm", head_dim=16, partial_rotary_factor=0.25).ropes[0].rotary_dim == 4
     assert parse("seed_oss", head_dim=None).head_dim == parse().head_dim  # not what is missing, 128
-
-
-@pytest.mark.parametrize("family, change, wrong", [
-    ("llama", {"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
-    ("gptj", {"rope_scaling": {"type": "linear", "factor": 2.0}}, "rope_scaling"),
-    ("gemma3_text", {"rope_parameters": {"rope_theta": 500.0}}, "full_attention"),
-    ("bloom", {"hidden_act": "relu"}, "hidden_act"),
-    ("mpt", {"hidden_act": "relu"}, "hidden_act"),
-    ("lfm2", {"hidden_act": "relu"}, "hidden_act"),
-    ("gpt_oss", {"hidden_act": "relu"}, "hidden_act"),
-    ("gptj", {"rotary_dim": 48, "head_dim": 16}, "rotary_dim"),
-])  # fmt: skip
-def test_what_the_library_does_not_obey_is_refused(family: str, change: dict[str, Any], wrong: str):
-    with pytest.raises(ImportModelError, match=wrong):
-        parse(family, **change)
-
-
-@pytest.mark.parametrize("case, part, change, wrong", [
-    ("t5-gated", "encoder", {"dense_act_fn": "relu"}, "dense_act_fn"),
-    ("t5", "decoder", {"is_gated_act": True}, "is_gated_act"),
-    ("marian", "encoder", {"decoder_vocab_size": 12}, "decoder_vocab_size"),
-    ("marian", "decoder", {"share_encoder_decoder_embeddings": False}, "share_encoder_decoder"),
-    ("albert", None, {"inner_group_num": 2}, "inner_group_num"),
-    ("albert", None, {"num_hidden_groups": 9}, "num_hidden_groups"),
-    ("mpnet", None, {"pad_token_id": 0}, "pad_token_id"),
-])  # fmt: skip
-def test_unsupported_keys_of_encoders_and_sides(case: str, part: str | None, change: dict[str, Any], wrong: str):
-    parse_config(config_of(case), "c", part=part)
-    with pytest.raises(ImportModelError, match=wrong):
-        parse_config({**config_of(case), **change}, "c", part=part)
-
-
-@pytest.mark.parametrize(
-    "case, part", [("bart", "encoder"), ("whisper", "decoder"), ("marian", "decoder"), ("detr", None)]
-)
-def test_norms_of_which_the_library_takes_no_eps(case: str, part: str | None):
-    given = parse_config({**config_of(case), "layer_norm_eps": 0.1, "scale_embedding": case != "detr"}, "c", part=part)
-    assert given.norm_eps == 1e-5 and (case != "whisper" or given.embedding_scale == 1.0)
-
-
-@pytest.mark.parametrize("family, kind", [("apertus", "llama3"), ("ministral3", "yarn"), ("gpt_oss", "yarn")])
-def test_rotations_that_a_file_leaves_out(family: str, kind: str):
-    bare = {"rope_scaling": None, "rope_parameters": None, "rope_theta": None}
-    assert parse(family, **bare).ropes[0].scaling["rope_type"] == kind
-    assert (
-        parse(family, **{**bare, "rope_parameters": {"rope_type": "default"}}).ropes[0].scaling["rope_type"]
-        == "default"
-    )
 
 
 def test_windows():
@@ -410,12 +360,3 @@ def test_values_that_are_not_obeyed_are_refused(family, key, value, known):
 
 def test_gemma3_caps_no_scores():
     assert parse_config({"model_type": "gemma3_text", **SIZES, "attn_logit_softcapping": 2.0}, "c").attention_cap == 0
-
-
-@pytest.mark.parametrize("outer, inner, tied, loose", [
-    (True, True, True, False), (True, False, False, True), (False, True, False, True), (False, False, False, False), (None, False, False, True),
-])  # fmt: skip
-def test_where_a_model_and_its_text_half_differ_the_checkpoint_tells_whose_head_it_is(outer, inner, tied, loose):
-    raw = {"model_type": "voxtral", "text_config": {**model_config("llama"), "tie_word_embeddings": inner}}
-    c = parse_config({**raw, **({} if outer is None else {"tie_word_embeddings": outer})}, "c")
-    assert (c.model_type, c.tied, c.loose_head) == ("llama", tied, loose)

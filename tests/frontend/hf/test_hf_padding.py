@@ -26,18 +26,18 @@ def error(found, wanted):
 def test_padding_of_an_encoder_s_text_is_hidden(tmp_path, case, opt):
     make_part(tmp_path, case)
     part = CASES[case][1] or None
-    ids = inputs_of(case)["input_ids"]
+    given = inputs_of(case)
     padded = tx8fast.compile(tmp_path, batch=2, seq=SEQ, part=part, opt=opt, attention_mask=True)
-    found = padded.run({"input_ids": ids, "attention_mask": there(LENGTHS, SEQ)})
+    found = padded.run({**given, "attention_mask": there(LENGTHS, SEQ)})
     for i, length in enumerate(LENGTHS):
         alone = tx8fast.compile(tmp_path, batch=1, seq=length, part=part, opt=opt).run(
-            {"input_ids": ids[i : i + 1, :length]}
+            {name: rows[i : i + 1, :length] for name, rows in given.items()}
         )
         wanted = alone["last_hidden_state"][0]
         assert error(found["last_hidden_state"][i, :length], wanted) < 3e-6
     # what stands in the place of padding does not matter
-    other = np.where(there(LENGTHS, SEQ), ids, 9)
-    again = padded.run({"input_ids": other, "attention_mask": there(LENGTHS, SEQ)})
+    other = np.where(there(LENGTHS, SEQ), given["input_ids"], 9)
+    again = padded.run({**given, "input_ids": other, "attention_mask": there(LENGTHS, SEQ)})
     assert np.array_equal(again["last_hidden_state"][1, : LENGTHS[1]], found["last_hidden_state"][1, : LENGTHS[1]])
 
 
