@@ -168,7 +168,7 @@ class _Caster:
         if read.kind != "get_param" or weights is None or read.attrs["key"] not in weights:
             return
         found = weights[read.attrs["key"]]
-        formula = isinstance(found.source, DerivedSource) and not found.source.inputs
+        formula = isinstance(found.source, DerivedSource) and not found.source.inputs and not found.chips
         if formula and found.dtype in FLOATS - _WIDE and dtype in _WIDE:
             key = f"{found.key}/in {dtype}"  # a deeper mask is another one
             if key not in weights:

@@ -56,7 +56,8 @@ def parse_config(
         raw = _sized(kind, raw, dims, doing)
     if kind in FAMILIES:
         config = _read(kind, raw, doing, set())
-        if config.tied == (outer is False) and not config.encoder and whole in COMPOSITES:
+        outer_ties = outer is not False
+        if config.tied != outer_ties and not config.encoder and whole in COMPOSITES:
             config = replace(config, tied=False, loose_head=True)  # the checkpoint knows which of the two holds
         together = together_in(whole, part)
         return replace(config, together=together) if together else config
@@ -108,7 +109,7 @@ def _read(kind: str, raw: dict[str, Any], doing: str, seen: set[str]) -> ModelCo
     for key, listed in family.counted.items():
         if raw.get(key) is None and isinstance(raw.get(listed), list):
             raw = {**raw, key: len(raw[listed])}
-    usual = family.defaults
+    usual = family.defaults  # also where the file says null, but for `head_dim`, which is the width over the heads then
     r = Reader(
         Watched(
             {**usual, **{k: v for k, v in raw.items() if v is not None or k not in usual or k == "head_dim"}}, seen

@@ -141,6 +141,11 @@ def inverse_root(key: str, default: float) -> Read:
     return lambda r, f: (r.number(key, default) or 1.0) ** -0.5
 
 
+def root_of_width(key: str, default: bool = False) -> Read:
+    """A factor of the root of the model's width where the flag says so."""
+    return lambda r, f: (f["hidden"] or 1) ** 0.5 if r.flag(key, default) else 1.0
+
+
 def cap(key: str, default: float = 0.0) -> Read:
     """A soft cap; null in the file switches it off."""
     return lambda r, f: r.number(key, 0.0 if key in r.raw else default)

@@ -11,8 +11,8 @@ from itertools import chain
 
 from tx8fast.frontend.hf import detection_slots, encoder_slots, mixer_slots
 from tx8fast.frontend.hf.expert_slots import experts
-from tx8fast.frontend.hf.slots import SHARDS, Slot, SlotList, head_parts, outer_key, part
-from tx8fast.frontend.hf.spec import ModelConfig
+from tx8fast.frontend.hf.slots import Slot, SlotList, head_parts, outer_key, part
+from tx8fast.frontend.hf.spec import SHARDS, ModelConfig
 
 
 def all_slots(c: ModelConfig, prefix: str) -> Iterator[Slot]:

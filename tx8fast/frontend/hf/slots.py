@@ -18,8 +18,6 @@ from tx8fast.frontend.hf.spec import ModelConfig
 from tx8fast.records import dataclass
 
 Shape = tuple[int, ...]
-#: parts of a matrix that was trained on as many devices (CodeGen)
-SHARDS = 4
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,9 @@ from tx8fast.records import dataclass
 #: mixers of tokens that remember nothing
 STATELESS = ("none", "disentangled", "squares", "cells")
 
+#: parts of a query-key-value matrix that was trained on as many devices (CodeGen)
+SHARDS = 4
+
 
 @dataclass(frozen=True, slots=True)
 class Rope:

@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 from tx8fast.frontend.hf.families.names import ATTENTION, GPT, NEOX
-from tx8fast.frontend.hf.family import Family, Fields, Names, biases, flag, size
+from tx8fast.frontend.hf.family import Family, Fields, Names, biases, flag, root_of_width, size
 from tx8fast.frontend.hf.reader import Reader
 from tx8fast.frontend.hf.rope import rotation, waves_at
+from tx8fast.frontend.hf.spec import SHARDS
 
 _ALL_BIASED = {"gated": False, "qkv_bias": True, "out_bias": True, "mlp_bias": True}
 _GPT_KEYS = {
@@ -199,9 +200,9 @@ _GPTJ = Family(
 
 
 def _sharded(r: Reader, f: Fields) -> Fields:
-    if (f["hidden"] or 0) % 4:
+    if (f["hidden"] or 0) % SHARDS:
         r.problems.append(
-            f"n_embd {f['hidden']} is not a multiple of the 4 shards that queries, values and keys are stored in"
+            f"n_embd {f['hidden']} is not a multiple of the {SHARDS} shards that queries, values and keys are stored in"
         )
     return {}
 
@@ -224,7 +225,7 @@ _BIOGPT = Family(
     {
         **_ALL_BIASED,
         "norm_eps": 1e-5,  # the library reads `layer_norm_eps` and takes this
-        "embedding_scale": lambda r, f: (f["hidden"] or 1) ** 0.5 if r.flag("scale_embedding", True) else 1.0,
+        "embedding_scale": root_of_width("scale_embedding", True),
         "positions": size("max_position_embeddings", 1024),
         "position_offset": 2,
     },

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tx8fast.frontend.hf.families.encoders import BIASED
-from tx8fast.frontend.hf.family import ACTIVATIONS, Family, Fields, Names, Part, Read, size
+from tx8fast.frontend.hf.family import ACTIVATIONS, Family, Fields, Names, Part, Read, root_of_width, size
 from tx8fast.frontend.hf.reader import MAX_LAYERS, Reader
 from tx8fast.frontend.hf.rope import waves_at
 from tx8fast.frontend.hf.spec import Relative
@@ -144,10 +144,6 @@ def _side_names(side: str, prefix: str, **outer: str) -> Names:
     return Names((prefix, ""), side + ".layers.{}.", modules, outer)
 
 
-def _scaled(r: Reader, f: Fields) -> float:
-    return (f["hidden"] or 1) ** 0.5 if r.flag("scale_embedding") else 1.0
-
-
 def _side_keys(side: str) -> dict[str, str]:
     return {
         "hidden_size": "d_model",
@@ -181,7 +177,7 @@ def _bart(side: str, honours: str, first: bool, waves: Part | None = None) -> Fa
             "norm_positions": True,
             "post_norm": not first,
             "final_norm": first,
-            "embedding_scale": _scaled,
+            "embedding_scale": root_of_width("scale_embedding"),
             "cross": decoder,
         },
         () if waves is None else (waves,),
@@ -250,7 +246,15 @@ _WHISPER_DECODER = Family(
 _WIDE = {"vocab_size": 250112, "d_ff": 1024, "num_layers": 8, "num_heads": 6, "feed_forward_proj": "gated-gelu"}
 
 
-_STORED = waves_at(0, position_offset=0)
+def _wide(side: str, honours: str, scores: Part) -> Family:
+    """A relative of T5 that reads scores and heads in its own way."""
+    if side == "encoder":
+        return replace(_T5_ENCODER.like(honours, defaults=_WIDE), parts=(scores,))
+    return replace(_T5_DECODER.like(honours, defaults=_WIDE), parts=(_decoder_layers, scores))
+
+
+#: positions from 0 on, which files may store
+_FROM_0 = waves_at(0, position_offset=0)
 
 
 def _same_words(r: Reader, f: Fields) -> Fields:
@@ -260,11 +264,8 @@ def _same_words(r: Reader, f: Fields) -> Fields:
 
 
 def _marian(side: str, honours: str) -> Family:
-    return replace(
-        _bart(side, honours, False, _STORED),
-        parts=(_STORED, _same_words),
-        fixed={"share_encoder_decoder_embeddings": (True,)},
-    )
+    family = _bart(side, honours, False, _FROM_0)
+    return family.like(family.honours, parts=(_same_words,), fixed={"share_encoder_decoder_embeddings": (True,)})
 
 
 def _m2m(side: str, honours: str) -> Family:
@@ -283,13 +284,9 @@ FAMILIES: dict[str, Family] = {
     "t5.encoder": _T5_ENCODER,
     "t5.decoder": _T5_DECODER,
     "mt5.encoder": _T5_ENCODER.like("as t5", defaults=_WIDE),
-    "mt5.decoder": _T5_DECODER.like("as t5, heads are not scaled", parts=(_t5(True, scaled=False),), defaults=_WIDE),
-    "umt5.encoder": _T5_ENCODER.like(
-        "as t5 with a table of distances in every layer", parts=(_t5(False, True),), defaults=_WIDE
-    ),
-    "umt5.decoder": _T5_DECODER.like(
-        "as t5 with a table of distances in every layer", parts=(_t5(True, True),), defaults=_WIDE
-    ),
+    "mt5.decoder": _wide("decoder", "as t5, heads are not scaled", _t5(True, scaled=False)),
+    "umt5.encoder": _wide("encoder", "as t5 with a table of distances in every layer", _t5(False, each=True)),
+    "umt5.decoder": _wide("decoder", "as t5 with a table of distances in every layer", _t5(True, each=True)),
     "bart.encoder": _bart("encoder", "norms behind the parts", False),
     "bart.decoder": _bart("decoder", "an encoder; norms behind the parts, biases of the logits", False),
     "mbart.encoder": _bart("encoder", "norms in front of the parts", True),
@@ -298,9 +295,9 @@ FAMILIES: dict[str, Family] = {
     "marian.decoder": _marian(
         "decoder", "an encoder; computed positions, norms behind the parts, biases of the logits"
     ),
-    "pegasus.encoder": _bart("encoder", "computed positions, norms in front of the parts", True, _STORED),
+    "pegasus.encoder": _bart("encoder", "computed positions, norms in front of the parts", True, _FROM_0),
     "pegasus.decoder": _bart(
-        "decoder", "an encoder; computed positions, norms in front of the parts, biases of the logits", True, _STORED
+        "decoder", "an encoder; computed positions, norms in front of the parts, biases of the logits", True, _FROM_0
     ),
     "m2m_100.encoder": _m2m("encoder", "computed positions, norms in front of the parts"),
     "m2m_100.decoder": _m2m("decoder", "an encoder; computed positions, norms in front of the parts"),

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from tx8fast.frontend.hf.families import experts, layered, llama
 from tx8fast.frontend.hf.families.names import AFTER, MOE, SANDWICH
-from tx8fast.frontend.hf.family import Family, Fields, biases, flag, number, size
+from tx8fast.frontend.hf.family import Family, Fields, biases, flag, number, root_of_width, size
 from tx8fast.frontend.hf.reader import Reader
 from tx8fast.frontend.hf.rope import rotation, unturned_far
 from tx8fast.frontend.hf.routing import behind, grouped, routed
@@ -132,10 +132,6 @@ _FLEX_OLMO = llama.FAMILIES["olmo2"].like(
 )
 
 
-def _afmoe_scale(r: Reader, f: Fields) -> float:
-    return (f["hidden"] or 1) ** 0.5 if r.flag("mup_enabled") else 1.0
-
-
 _AFMOE = Family(
     "norms before and after each part, gated attention, rotation only in layers with a window, routed experts as in deepseek_v3, "
     "embeddings scaled where `mup_enabled` says so",
@@ -151,7 +147,7 @@ _AFMOE = Family(
         **biases(),
         "qk_norm": "head",
         "attention_gate": True,
-        "embedding_scale": _afmoe_scale,
+        "embedding_scale": root_of_width("mup_enabled"),
         "windows": pattern_layers(4, key="global_attn_every_n_layers", window=1024),
     },
     (
