@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 import numpy as np
-from hunt import idioms_experts, idioms_exports, idioms_hidden, idioms_padded  # noqa: F401  they register themselves
+from hunt import idioms_experts, idioms_exports, idioms_heads, idioms_hidden, idioms_padded  # noqa: F401  they register themselves
 from hunt.draft import SIZES, Draft, Unfit, Value
 from hunt.execute import Setting
 from hunt.formats import BF16, F16, F32

@@ -20,7 +20,7 @@ from tx8fast.lower.base import ALIGN_BYTES, Lowering, NotLowerable, Slice, round
 from tx8fast.lower.contraction import Contraction
 from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.heads_apart import in_rows, stored, whole_heads
-from tx8fast.lower.leads import lead_links
+from tx8fast.lower.leads import heads_of, lead_links
 from tx8fast.lower.links import Link
 from tx8fast.lower.members import NORMS, Follower, Linked, Member, Operands, is_product, leader, row_leader
 from tx8fast.lower.row_lead import RowLead
@@ -86,6 +86,8 @@ class Fused(Lowering):
             self._check_lead()
         if closing and not self._behind.issuperset(record.outputs):
             raise NotLowerable("what a closing product sums over leaves the group")
+        if closing and len(self._behind) > 1 and heads_of(found[self.closing]):
+            raise NotLowerable("what a closing product makes is several matrices, and all columns at once")
         self.writes = [
             stored(record.ops[i], self.members[i].result(ops[i].results[0]), i in rows) for i in record.outputs
         ]
@@ -101,7 +103,7 @@ class Fused(Lowering):
         most = [lead.max_len[f] for f in factors]
         if len(leaders) < len(record.ops) and isinstance(lead, Contraction):
             # a slice is one matrix of all rows only if its columns are those of the result's last dimension
-            for f in {f for d in lead.writes[0].dims[:-1] for f, _ in d.terms}.intersection(lead.n):
+            for f in heads_of(lead):
                 most[own[f]] = 1
         units, most, whole = self._limits([lead.units[f] for f in factors], most)
         opened = [lead.reduce[f] or bool(closing) and f in lead.n for f in factors]  # type: ignore[attr-defined]

@@ -34,3 +34,9 @@ def _width(own: Lowering, lead: Lowering) -> int:
     if own is not lead and not (alike and sizes == list(own.sizes)):
         raise NotLowerable("leading ops of a group must have equal factors, products columns in a whole ratio")
     return width
+
+
+def heads_of(product: Contraction) -> set[int]:
+    """Return the columns of a product that tell matrices of its result apart: a slice with several is no matrix of all its rows."""
+    found = {f for d in product.writes[0].dims[:-1] for f, _ in d.terms}.intersection(product.n)
+    return {f for f in found if product.sizes[f] > 1}
