@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import ml_dtypes
 import numpy as np
 import pytest
 
 from tx8fast._kernels import _facade_shadow as kernel
 from tx8fast.errors import SimulationError
+from tx8fast.graph_table import TensorSpec
 from tx8fast.proof import products
 from tx8fast.proof.cells import (
     ABSENT,
@@ -24,6 +27,7 @@ from tx8fast.proof.cells import (
     rounded,
 )
 from tx8fast.proof.constants import as_float, simplest
+from tx8fast.proof.draw import input_value
 from tx8fast.proof.field import Field
 from tx8fast.proof.primes import is_prime, primes_of
 
@@ -217,6 +221,23 @@ def test_a_root_beside_a_mean_leaves_the_mean_alone(field, n):
         != field.constants.pair(n**-0.5, "f32")
         == root
     )
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float32, np.float16])
+@pytest.mark.parametrize(
+    "a, b, n", [(0.1, 1.25, 8), (0.8, 1.25, 1), (0.01, 6.25, 16), (0.1, 0.625, 16), (0.4, 1.25, 2)]
+)
+def test_constants_whose_product_rounds_to_a_mean_leave_it_alone(field, kind, a, b, n):
+    """A slope of 0.1 and a bound of 1.25 beside a norm over 8: 1 / 8 is no product of theirs."""
+    slope, bound = field.constants.register(kind(a)), field.constants.register(kind(b))
+    for fmt in ("f32", "bf16", "f16"):
+        assert field.constants.pair(1 / n, fmt) == field.constants.register(Fraction(1) / Fraction(n)), fmt
+        assert (field.constants.pair(kind(a), fmt), field.constants.pair(kind(b), fmt)) == (slope, bound), fmt
+
+
+def test_integers_without_values_are_drawn(field):
+    for shape in ((0,), (3, 0)):
+        assert input_value(field, "x", TensorSpec(shape, "i64"), None).shape == shape
 
 
 def test_constants_that_cannot_be_told_apart_are_an_error(field):

@@ -31,6 +31,8 @@ LARGEST = {fmt: (2 - 2.0 ** (1 - bits)) * (2.0**15 if fmt == "f16" else 2.0**127
 EXACT = 1 << 24
 #: a graph's constant is taken as a fraction if a denominator up to this gives its float64 value
 DENOMINATOR = 1 << 14
+#: and if a numerator and a denominator up to this give its f32 value, as of 0.1: one f32 number in a thousand is so near to one by chance
+SMALL = 128
 
 
 def hides(value: float, fmt: str) -> bool:
@@ -84,6 +86,18 @@ def rational(x: Fraction, fmt: str) -> Fraction:
     return found if x > 0 else -found
 
 
+def _halved(x: Fraction) -> bool:
+    """Say whether a number of some format is an integer, or one divided by a power of two."""
+    return x.denominator == 1 and abs(x) <= EXACT or abs(x.numerator) == 1
+
+
+def _decimal(value: float) -> Fraction:
+    """Return the fraction of small numbers that rounds to the same f32 number, 0 if there is none."""
+    found = Fraction(value).limit_denominator(SMALL)
+    small = found and abs(found.numerator) <= SMALL and _round(found, "f32") == _round(Fraction(value), "f32")
+    return found if small else Fraction(0)
+
+
 class Constants:
     """The constants of one field: pairs (residue modulo p, residue modulo q) by value and format.
 
@@ -117,7 +131,9 @@ class Constants:
             return self._of(Fraction(int(value))) if math.isfinite(value) and value > HIDING else (0, 0)
         self._made.clear()
         # fractions keep their arithmetic, all others are symbols of their own
-        pair = self._of(fraction) if fraction and float(fraction) == value else self._symbol(value)
+        if not fraction or float(fraction) != value:
+            fraction = _decimal(value)
+        pair = self._of(fraction) if fraction else self._symbol(value)
         others = list(self._direct.items())
         self._direct[value] = pair
         self._enter(value, pair, 0)
@@ -164,6 +180,8 @@ class Constants:
                 key = fmt, round_to(sign * value, fmt)
                 if not key[1]:
                     continue  # nothing is nothing: a mask of f16 is no epsilon times another
+                if rank == 2 and _halved(key[1]) and key[1] != Fraction(sign * value):
+                    continue  # a product that happens to round to one, or to a mean's 1 / 8
                 old = self._known.get(key)
                 if old is None or rank < old[0]:
                     self._known[key] = rank, signed, value

@@ -87,7 +87,7 @@ def input_value(field: Field, name: str, spec: TensorSpec, limit: int | None) ->
     if found.size > 1:  # the first and the last place; of a mask, something that is seen
         found.reshape(-1)[0] = 1 if limit is None else 0
         found.reshape(-1)[-1] = (limit or 2) - 1
-    if limit is None and found.ndim:
+    if limit is None and found.ndim and found.size:
         found[..., 0] = 1
     return found.astype(CONCRETE[spec.dtype])
 
