@@ -43,7 +43,9 @@ class Buffers:
     of the chain have left; the others lie where nothing is taken. A result that takes an operand's buffers has none that could be pinned.
     tails: what is in use when the nest before ends, the earlier the more."""
 
-    def __init__(self, tiling: Tiling, fixed: Pins = NONE, tails: Iterable[Sequence[Span]] = ()) -> None:
+    def __init__(
+        self, tiling: Tiling, fixed: Pins = NONE, tails: Iterable[Sequence[Span]] = (), meet: bool = False
+    ) -> None:
         pinned, left = fixed.pinned, fixed.left
         low, plan, machine, size_bytes = tiling.low, tiling.plan, tiling.low.machine, tiling.slice_bytes
         zero = (0,) * len(plan.shard)
@@ -77,7 +79,13 @@ class Buffers:
             if k not in pinned and k not in tiling.replaced:
                 kind = "load" if k < len(low.reads) else "store"
                 shared = k < len(plan.shared) and plan.shared[k] > 1
-                gain = 0 if k >= len(low.reads) or k in plan.held or k in gathered else TARGETS if shared else OTHERS
+                gain = (
+                    0
+                    if k >= len(low.reads) or k in plan.held or k in gathered or (shared and meet)
+                    else TARGETS
+                    if shared
+                    else OTHERS
+                )
                 want(kind, size_bytes[k], n, both.get(k, (argument[k],)), later=k in tiling.behind, gain=gain)
         for reads, size, n in tiling.staging:
             want("load", size, n, tuple([argument[k] for k in reads]), gain=PARTS)

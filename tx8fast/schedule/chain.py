@@ -1,6 +1,6 @@
 """A chain: the nests of several groups as one segment, one after the other on every tile.
 
-May import: schedule.{buffers, nests, segment}, lower, tile.{deliveries, pins, tiling}, isa, machine, program.model. Must not: choose what
+May import: schedule.{ahead, buffers, nests, segment}, lower, tile.{deliveries, pins, tiling}, isa, machine, program.model. Must not: choose what
 is chained.
 
 Between two nests a tile waits for its own engines alone, unless they are ordered together (`tile.seams`):
@@ -20,12 +20,15 @@ from tx8fast.graph_table import ChainRecord, GroupRecord, Step
 from tx8fast.machine import Machine
 from tx8fast.machine.topology import mask_tiles
 from tx8fast.program.model import Segment
+from tx8fast.schedule import ahead
 from tx8fast.schedule.buffers import Buffers, buffer_table
 from tx8fast.schedule.nests import ALONE, LaunchCode, NestTiles
 from tx8fast.schedule.segment import idle_tiles_wait, nest_facts, terms
 from tx8fast.tile import deliveries
-from tx8fast.tile.pins import Pins, pins
+from tx8fast.tile.pins import Pins, Span, pins
 from tx8fast.tile.tiling import Planned, segment_cycles
+
+NO_ROWS = isa.rows([])
 
 
 def build_chain(p: Planned, machine: Machine, step: Step, meet: bool, order: str = "best") -> Segment:
@@ -36,17 +39,26 @@ def build_chain(p: Planned, machine: Machine, step: Step, meet: bool, order: str
     places = pins([n.tiling for n in p.nests], p.holds, p.stays, machine)
     between = _between(p, places)
     nests: list[NestTiles] = []
+    used: list[list[Span]] = []  # at every border with deliveries, by the nests before
+    begin = 0  # the first of the nests that are ordered together
     for i, (n, fixed) in enumerate(zip(p.nests, places, strict=True)):
-        buffers = Buffers(n.tiling, fixed, nests[-1].tails() if i and i not in between else ())
+        if i in between:
+            used.append(ahead.used_bytes([x.buffers.table for x in nests[begin:]], between[i]))
+            buffers, begin = Buffers(n.tiling, fixed, [used[-1]], meet=True), i
+        else:
+            buffers = Buffers(n.tiling, fixed, nests[-1].tails() if i else ())
         nests.append(NestTiles(n.tiling, machine, meet or i > 0, buffers))
     arguments, names = _arguments(record), _first_names(record, len(step.op_names))
     slot_args = [np.array(a, np.int32)[n.slots] for a, n in zip(arguments, nests, strict=True)]
     cuts = [0, *between, len(nests)]
-    made = []  # nests between which nothing is delivered are ordered together
+    made, early = [], []  # nests between which nothing is delivered are ordered together
     for a, b in zip(cuts, cuts[1:], strict=False):
-        same = _same(nests[a:b], np.concatenate(slot_args[a:b]))
+        arg_of = np.concatenate(slot_args[a:b])
+        same = _same(nests[a:b], arg_of)
+        if a:
+            early.append(ahead.Border(between[a], used[len(early)], arg_of < len(record.operands)))
         made.append(LaunchCode(nests[a:b], machine, order, same, isa.rows([isa.make("wait")]), names[a:b]))
-    codes, tile_code = _in_turn(made, list(between.values()), step.barrier)
+    codes, tile_code = _in_turn(made, early, step.barrier)
     if step.barrier:
         codes, tile_code = idle_tiles_wait(codes, tile_code)
     cycles = segment_cycles(p.plan, machine, step.barrier) - sum([m.order.saved_cycles for m in made])
@@ -80,10 +92,9 @@ def build_chain(p: Planned, machine: Machine, step: Step, meet: bool, order: str
 
 
 def _in_turn(
-    made: Sequence[LaunchCode], between: Sequence[deliveries.Deliveries], barrier: bool
+    made: Sequence[LaunchCode], borders: Sequence[ahead.Border], barrier: bool
 ) -> tuple[list[np.ndarray], np.ndarray]:
-    """Return the codes one behind the other, and which one each tile has. between: what tiles send each other before each but the
-    first; barrier: whether all tiles meet at the end."""
+    """Return the codes one behind the other, and which one each tile has. borders: before each but the first; barrier: whether all tiles meet at the end."""
     n_tiles = len(made[0].tile_code)
     everyone = sum(1 << t for t in range(n_tiles) if any(m.tile_code[t] >= 0 for m in made))
     slots = np.cumsum([0, *(m.offsets.shape[1] for m in made)]).tolist()
@@ -93,15 +104,13 @@ def _in_turn(
     tile_code = np.full(n_tiles, -1, np.int16)
     for t in mask_tiles(everyone):
         own = tuple(int(m.tile_code[t]) for m in made)
-        key = (*own, t) if between else own  # every tile sends something else
+        key = (*own, t) if borders else own  # every tile sends something else
         if key not in known:
             known[key] = len(codes)
-            rows = []
-            for i, (m, c) in enumerate(zip(made, own, strict=True)):
-                if i:
-                    rows.append(isa.rows(deliveries.rows(between[i - 1], t, everyone)))
-                if c >= 0:
-                    rows.append(_shifted(m.codes[c], slots[i]))
+            rows = [_shifted(m.codes[c], at) if c >= 0 else NO_ROWS for m, c, at in zip(made, own, slots, strict=False)]
+            for i, border in enumerate(borders):
+                rows[i], rows[i + 1] = ahead.across(border, rows[i], rows[i + 1], slots[i + 1])
+                rows[i] = np.concatenate([rows[i], isa.rows(deliveries.rows(border.sent, t, everyone))])
             codes.append(np.concatenate([*rows, *end]))
         tile_code[t] = known[key]
     return codes, tile_code

@@ -17,7 +17,7 @@ from tx8fast.records import dataclass
 from tx8fast.tile.blocks import Code, Columns
 from tx8fast.tile.fills import Multicasts, in_turn
 from tx8fast.tile.nodes import Border
-from tx8fast.tile.pins import Span
+from tx8fast.tile.pins import Span, merged
 
 
 @dataclass(frozen=True)
@@ -40,13 +40,7 @@ class TileCode:
         columns = self.code.columns
         spans = np.concatenate([columns.read[at].reshape(-1, 2), columns.write[at].reshape(-1, 2)])
         sent = [span for read, write in self.multicasts.last(fills) for span in (*read, *write)]
-        found: list[Span] = []
-        for lo, hi in sorted({(lo, hi) for lo, hi in [*spans.tolist(), *sent] if lo < hi}):
-            if found and lo <= found[-1][1]:
-                found[-1] = found[-1][0], max(hi, found[-1][1])
-            else:
-                found.append((lo, hi))
-        return found
+        return merged((lo, hi) for lo, hi in [*spans.tolist(), *sent])
 
 
 def joined(

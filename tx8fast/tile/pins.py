@@ -121,3 +121,14 @@ def free_room(machine: Machine, taken: Iterable[Held]) -> Span:
             best = begin, address
         begin = max(begin, address + round_up(size, ALIGN_BYTES))
     return best
+
+
+def merged(spans: Iterable[Span]) -> list[Span]:
+    """Return the bytes of spans as disjoint ones, ascending."""
+    found: list[Span] = []
+    for lo, hi in sorted({(lo, hi) for lo, hi in spans if lo < hi}):
+        if found and lo <= found[-1][1]:
+            found[-1] = found[-1][0], max(hi, found[-1][1])
+        else:
+            found.append((lo, hi))
+    return found
