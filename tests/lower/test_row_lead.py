@@ -8,12 +8,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.one_op import Arg, build, check, grouped, random_plan, with_plan
+from support.one_op import Arg, Case, build, check, grouped, random_plan, with_plan
 
-from tx8fast.lower import NotLowerable, lower
+from tests.simulator.planting import findings
+from tx8fast.lower import NotLowerable, lower, row_lead
 from tx8fast.lower.fused import Fused
 from tx8fast.lower.row_lead import RowLead
 from tx8fast.simulator.cycle import simulate
+from tx8fast.tile.order import LATE_FILLS, tile_order
+from tx8fast.tile.tiling import Plan, Tiling
 
 B = "blocked"
 LIMIT = {"bf16": 4e-2, "f16": 1e-2, "f32": 2e-4}
@@ -152,3 +155,61 @@ def test_the_vector_engine_has_few_passes(kind) -> None:
     assert isinstance(low.members[0].low, RowLead)
     pass_cycles = 64 * 2048 * 4 / case.machine.ct.bytes_per_cycle
     assert simulate(case.program).busy["ct"] < (5 if kind == "layernorm" else 6.6) * pass_cycles
+
+
+def shared_rows(kind: str, dtype: str, rows: int, depth: int) -> tuple[Case, Plan]:
+    """A normalisation and two products of rows that four tiles share, and the plan."""
+    case = side_by_side(kind, dtype, (1, rows), depth, (512, 256), kind == "layernorm", "tx8")
+    low = case.lowering()
+    lengths = {0: 1, 1: -(-rows // 4), len(low.sizes) - 1: 512}
+    slices = tuple([lengths.get(f, low.units[f]) for f in range(len(low.sizes))])
+    parts = (1, 4, 4, 1)
+    shard = tuple([-(-n // p) for n, p in zip(low.sizes, parts, strict=True)])
+    order = (0, 1, 2, 3)
+    return case, Plan(
+        parts, shard, slices, order, bufs=2, estimate_cycles=0, spm_bytes=0, bound="",
+        shared=tuple([4 if k == 0 else 1 for k in range(len(low.reads))]),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("kind, dtype, rows, depth", [
+    ("rmsnorm", "bf16", 512, 2560), ("layernorm", "bf16", 800, 2624), ("rmsnorm", "f16", 640, 3000), ("rmsnorm", "bf16", 512, 4096),
+])  # fmt: skip
+def test_rows_that_tiles_share_arrive_by_chunks(kind, dtype, rows, depth, monkeypatch) -> None:
+    """What else changes with them comes behind; the bits are those of rows that arrive as a whole, and they are there sooner."""
+    case, plan = shared_rows(kind, dtype, rows, depth)
+    low, feed = case.lowering(), [a.values(np.random.default_rng(depth)) for a in case.args]
+    tiling = Tiling(low, plan)
+    r = tiling.ranges[0]
+    chunks = -(-depth // row_lead.MOST)
+    order = tile_order(tiling, r.lo, r.hi, (0,))
+    assert [(fill.chunk, fill.changed) for fill in order.fills] == [(i, (0,)) for i in range(chunks)]
+    spans = [low.reads[0].chunk(r.lo, r.hi, i) for i in range(chunks)]
+    assert [a for ((a, _),) in spans[1:]] == [b for ((_, b),) in spans[:-1]]
+    assert (spans[0][0][0], spans[-1][0][1]) == (0, low.reads[0].size_bytes(r.lo, r.hi))
+    made = with_plan(case, plan, low)
+    got = check(made, feed, tolerance=LIMIT[dtype])
+    assert not findings(made.program)
+    monkeypatch.setattr(row_lead, "FEW", 100)
+    whole = with_plan(case, plan, case.lowering())
+    for a, b in zip(got, check(whole, feed, tolerance=LIMIT[dtype]), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert depth < 4096 or simulate(made.program).cycles < simulate(whole.program).cycles
+
+
+@pytest.mark.parametrize("rows, depth", [(64, 4096), (250, 2560), (512, 2048), (1, 8192)])
+def test_few_or_small_chunks_arrive_together(rows, depth) -> None:
+    case, plan = shared_rows("rmsnorm", "bf16", rows, depth)
+    r = (tiling := Tiling(case.lowering(), plan)).ranges[0]
+    assert [fill.chunk for fill in tile_order(tiling, r.lo, r.hi, (0,)).fills] == [-1]
+
+
+def test_tiles_fall_behind_once_more_where_they_have_waited_for_statistics() -> None:
+    case, plan = shared_rows("rmsnorm", "bf16", 512, 2560)
+    both = dataclasses.replace(plan, shared=tuple([4 if k in (0, 2) else 1 for k in range(len(plan.shared))]))
+    tiling = Tiling(case.lowering(), both)
+    r = tiling.ranges[0]
+    order = tile_order(tiling, r.lo, r.hi, (0, 2))
+    assert [f.chunk for f in order.fills[:6]] == [0, 1, 2, 3, 4, -1] and order.fills[5].changed == (2,)
+    assert order.late_fills == {5 + f for f in LATE_FILLS}
+    assert tile_order(tiling, r.lo, r.hi, (2,)).late_fills == {LATE_FILLS[0]}

@@ -307,6 +307,12 @@ class Lowering:
         """True if tiles may load read access k together."""
         return self.sharing and self.shares
 
+    def together(self, reads: Sequence[int], lo: Sequence[int], hi: Sequence[int]) -> list[list[int]]:
+        """Return shared reads that change together with a slice as they arrive: what is prepared comes first if it comes in chunks."""
+        k = self.prepared
+        alone = k in reads and len(reads) > 1 and self.arrivals([k], lo, hi) > 1
+        return [[k], [r for r in reads if r != k]] if alone else [[*reads]] if reads else []
+
     def arrivals(self, reads: Sequence[int], lo: Sequence[int], hi: Sequence[int]) -> int:
         """Return in how many chunks shared reads that change together with a slice arrive; 1: each as a whole."""
         counts = {self.reads[k].chunks(lo, hi) for k in reads}

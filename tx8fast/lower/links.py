@@ -116,6 +116,12 @@ class LinkedAccess(Access):
     def box(self, lo: Sequence[int], hi: Sequence[int]) -> Box:
         return self.inner.box(*self.links.ranges(lo, hi))
 
+    def chunks(self, lo: Sequence[int], hi: Sequence[int]) -> int:
+        return self.inner.chunks(*self.links.ranges(lo, hi))
+
+    def chunk(self, lo: Sequence[int], hi: Sequence[int], i: int) -> list[tuple[int, int]]:
+        return self.inner.chunk(*self.links.ranges(lo, hi), i)
+
     def is_solid(self, lo: Sequence[int], hi: Sequence[int]) -> bool:
         own = all(self.links[f].solid(lo, hi) for f in self.inner.factors)
         return own and self.inner.is_solid(*self.links.ranges(lo, hi))

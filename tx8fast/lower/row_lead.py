@@ -30,23 +30,37 @@ from tx8fast.numerics.layout import block_size, padded_channels
 BLOCK = 64  # channels that lie together in the work format
 WORK_ELEMS = 1 << 13  # values that are worked on at a time, times the buffers for them,
 MOST = 8 * BLOCK  # and of how many channels
+# fewer or smaller chunks of shared rows arrive together: tiles meet for each of them, which takes about as long as the DDR for this
+# many bytes of each of four sets of tiles, 1,750 cycles
+FEW = 5
+LEAST_BYTES = 1 << 16
 PIECES = 4  # transfers of a slice of rows: statistics begin with the first one
 
 
 class RowsInPieces(ResidentAccess):
-    """The rows of a product's left operand, loaded by ranges of channels."""
+    """The rows of a product's left operand, loaded by ranges of channels, one after the other also where tiles share them."""
 
     def __init__(self, left: ResidentAccess) -> None:
         self.__dict__.update(left.__dict__)
 
     def transfers(self, lo: Sequence[int], hi: Sequence[int]) -> list[Descriptor]:
-        local = self.matrix(lo, hi)
-        step = -(-local.cols // (PIECES * BLOCK)) * BLOCK
-        cuts = [local.offset(0, c) for c in range(0, local.cols, step)]
         whole = super().transfers(lo, hi)
-        return [
-            c for a, b in zip(cuts, [*cuts[1:], local.size_bytes], strict=True) for d in whole for c in clip(d, a, b)
-        ]
+        return [c for a, b in self._ranges(lo, hi, PIECES) for d in whole for c in clip(d, a, b)]
+
+    def chunks(self, lo: Sequence[int], hi: Sequence[int]) -> int:
+        local = self.matrix(lo, hi)
+        count = min(-(-local.cols // MOST), local.size_bytes // LEAST_BYTES)
+        return count if count >= FEW else 1
+
+    def chunk(self, lo: Sequence[int], hi: Sequence[int], i: int) -> list[tuple[int, int]]:
+        return [self._ranges(lo, hi, self.chunks(lo, hi))[i]]
+
+    def _ranges(self, lo: Sequence[int], hi: Sequence[int], count: int) -> list[tuple[int, int]]:
+        """Return the bytes of at most so many ranges of whole channel blocks, as equal as can be."""
+        local = self.matrix(lo, hi)
+        step = -(-local.cols // (count * BLOCK)) * BLOCK
+        cuts = [local.offset(0, c) for c in range(0, local.cols, step)]
+        return list(zip(cuts, [*cuts[1:], local.size_bytes], strict=True))
 
 
 class RowLead(Norm):

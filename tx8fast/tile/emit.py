@@ -32,7 +32,6 @@ from tx8fast.tile.order import Fill, Order
 from tx8fast.tile.tiling import TileRange, Tiling
 from tx8fast.tile.transfers import Span, chunk_of, dma_rows, in_pieces, in_spans, part_of
 
-LATE_FILL = 2  # before it all tiles wait for each other with empty queues: nobody can fall behind
 STILL = (0, 0)  # a block that moves with no DDR tensor
 
 #: what transfers have in common whose descriptors differ by DDR offsets alone
@@ -289,7 +288,7 @@ class NestCode:
         """Add the load of a tile's part of a shared read into staging."""
         key, found, shift, spans = self.filled[f][k]
         self.part_forms.setdefault(key, (k, found, spans))
-        at, early = self._staging(k, f), f == LATE_FILL
+        at, early = self._staging(k, f), f in self.order.late_fills
         self._later(("part", key, at, early), self._part_block, k, key, found, at, early, shift=shift)
 
     def _part_block(
