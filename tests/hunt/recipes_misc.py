@@ -54,6 +54,10 @@ def dequantize(d: Draft, x: Value, op: str) -> Value:
 
 @recipe("DynamicQuantizeLinear")
 def dynamic_quantize(d: Draft, x: Value, op: str) -> Value:
+    if (
+        np.ptp(x.array, initial=0) < 1e-5
+    ):  # a range of nothing is a scale of 1, one of roundings a scale of nearly nothing
+        raise Unfit("no range")
     return d.node(op, [x], 3)[0]
 
 

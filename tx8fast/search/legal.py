@@ -37,7 +37,7 @@ def plan_problems(tiling: Tiling, machine: Machine) -> list[str]:
     if problems := _delivered(tiling):
         return problems
     together = sharers(tiling)
-    if plan.shared not in ((), together):
+    if plan.shared not in ((), (1,) * len(together), together):
         problems.append(f"operands shared by {list(plan.shared)} tiles, required {list(together)} or none")
     problems += _kept(tiling) + _gathered(plan)
     if problems:
