@@ -54,9 +54,8 @@ def dequantize(d: Draft, x: Value, op: str) -> Value:
 
 @recipe("DynamicQuantizeLinear")
 def dynamic_quantize(d: Draft, x: Value, op: str) -> Value:
-    if (
-        np.ptp(x.array, initial=0) < 1e-5
-    ):  # a range of nothing is a scale of 1, one of roundings a scale of nearly nothing
+    # a range of nothing is a scale of 1, one of roundings a scale of nearly nothing
+    if not x.array.size or np.ptp(x.array) < 1e-5:
         raise Unfit("no range")
     return d.node(op, [x], 3)[0]
 
