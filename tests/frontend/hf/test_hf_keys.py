@@ -1,10 +1,14 @@
 """Keys of config files where the library does something else than the key says, or leaves it to the reader."""
 
+import json
 from typing import Any
 
+import numpy as np
 import pytest
 
-from tests.support.checkpoints import model_config
+import tx8fast
+from tests.support.checkpoints import model_config, write_weights
+from tests.support.family_checkpoints import family_config, family_weights
 from tests.support.recorded_parts import config_of
 from tx8fast.errors import ImportModelError
 from tx8fast.frontend.hf.config import parse_config
@@ -69,3 +73,33 @@ def test_where_a_model_and_its_text_half_differ_the_checkpoint_tells_whose_head_
     raw = {"model_type": "voxtral", "text_config": {**model_config("llama"), "tie_word_embeddings": inner}}
     c = parse_config({**raw, **({} if outer is None else {"tie_word_embeddings": outer})}, "c")
     assert (c.model_type, c.tied, c.loose_head) == ("llama", tied, loose)
+
+
+@pytest.mark.parametrize("name, gated, activation", [
+    ("gated-relu", True, "relu"), ("swish", False, "silu"), ("gated-quick_gelu", True, "quick_gelu"), ("gated-gelu", True, "gelu_tanh"),
+    ("gelu", False, "gelu"),
+])  # fmt: skip
+def test_feed_forwards_of_t5_are_named_by_what_they_do(name: str, gated: bool, activation: str):
+    config = config_of("t5") | {"feed_forward_proj": name}
+    for key in ("dense_act_fn", "is_gated_act"):
+        config.pop(key, None)
+    spec = parse_config(config, "config.json", part="encoder")
+    assert (spec.gated, spec.activation) == (gated, activation)
+
+
+def test_what_is_over_at_an_images_edges_is_not_seen(tmp_path):
+    """As a convolution without padding leaves it."""
+    config, rng = family_config("vit"), np.random.default_rng(2)
+    size, patch = config["image_size"], config["patch_size"]
+    x = rng.standard_normal((1, config["num_channels"], size + patch - 1, size + 1)).astype(np.float32)
+    found = []
+    for n, (height, width) in enumerate(((size, size), (size + patch - 1, size + 1))):
+        folder = tmp_path / str(n)
+        folder.mkdir()
+        whole = config | {"architectures": ["ViTForImageClassification"], "image_size": [height, width]}
+        (folder / "config.json").write_text(json.dumps(whole))
+        write_weights(folder, family_weights(config))
+        made = tx8fast.compile(folder, dtype="fp32")
+        found.append(made.run({made.inputs[0].name: np.ascontiguousarray(x[..., :height, :width])}))
+    for name, value in found[0].items():
+        np.testing.assert_array_equal(value, found[1][name])

@@ -13,17 +13,13 @@ from tx8fast.frontend.hf.reader import MAX_LAYERS, Reader
 from tx8fast.frontend.hf.rope import waves_at
 from tx8fast.frontend.hf.spec import Relative
 
-#: feed_forward_proj -> whether it is gated, and its activation
+#: feed_forward_proj -> whether it is gated, and its activation: the library takes "gated-gelu" for the approximation by a tanh
 _FEEDS = {
-    "relu": (False, "relu"),
+    **{
+        before + name: (bool(before), a) for name, a in ACTIVATIONS.items() if a != "xielu" for before in ("", "gated-")
+    },
     "gated-gelu": (True, "gelu_tanh"),
-    "gated-silu": (True, "silu"),
-    "gelu": (False, "gelu"),
-    "silu": (False, "silu"),
-    "gelu_new": (False, "gelu_tanh"),
-    "gated-gelu_new": (True, "gelu_tanh"),
 }
-
 
 _EPS = 1e-5  # of the norms of these models; the library takes no other
 

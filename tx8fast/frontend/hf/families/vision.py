@@ -13,14 +13,14 @@ from tx8fast.frontend.hf.reader import Reader
 from tx8fast.frontend.hf.spec import Image, Squares
 
 
-def image(whole: bool = True, **options: Any) -> Part:
-    """`whole`: patches must fill the image, else what is over at its edges is not seen; `options` of `Image`."""
+def image(**options: Any) -> Part:
+    """`options` of `Image`. What is over at the edges of an image beside its patches is not seen."""
 
     def read(r: Reader, f: Fields) -> Fields:
         height, width = _pair(r, "image_size")
         patch_h, patch_w = _pair(r, "patch_size")
-        if whole and (height % patch_h or width % patch_w) or height < patch_h or width < patch_w:
-            r.problems.append(f"image_size {height}x{width} is not a multiple of patch_size {patch_h}x{patch_w}")
+        if height < patch_h or width < patch_w:
+            r.problems.append(f"image_size {height}x{width} is less than patch_size {patch_h}x{patch_w}")
         image = Image(r.size("num_channels") or 1, height, width, patch_h, patch_w, **options)
         rows, columns = image.patches
         return {"positions": rows * columns + image.class_token, "image": image}
@@ -127,7 +127,7 @@ _DINOV2 = Family(
         _VIT_OUTER,
     ),
     {**BIASED, "qkv_bias": flag("qkv_bias", True), "layer_scale": True, "pool": "first"},
-    (image(whole=False), _dinov2_units),
+    (image(), _dinov2_units),
     defaults={**_SEES, "layer_norm_eps": 1e-6, "patch_size": 14, "intermediate_size": 1},
     norm="layer",
     encoder=True,
@@ -172,7 +172,7 @@ _CLIP_VISION = Family(
         },
     ),
     {**BIASED, "embedding_norm": True, "pool": "first_normed"},
-    (image(whole=False, bias=False, flat=True),),
+    (image(bias=False, flat=True),),
     defaults={
         **_SEES,
         "hidden_act": "quick_gelu",
@@ -220,7 +220,7 @@ _SIGLIP_VISION = Family(
     "an encoder of images without a class token; a learned query pools",
     Names(_TOWERS, "encoder.layers.{}.", _CLIP_LAYER, {**_TOWER_OUTER, "probe": "head"}),
     {**BIASED, "pool": when("vision_use_head", "probe", True)},
-    (image(whole=False, class_token=False, flat=True),),
+    (image(class_token=False, flat=True),),
     defaults={**_SEES, **_SIGLIP},
     norm="layer",
     encoder=True,
