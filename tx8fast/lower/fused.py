@@ -86,7 +86,7 @@ class Fused(Lowering):
             self._check_lead()
         if closing and not self._behind.issuperset(record.outputs):
             raise NotLowerable("what a closing product sums over leaves the group")
-        if closing and len(self._behind) > 1 and heads_of(found[self.closing]):
+        if closing and len(self._behind) > 1 and heads_of(found[self.closing]):  # type: ignore[arg-type]
             raise NotLowerable("what a closing product makes is several matrices, and all columns at once")
         self.writes = [
             stored(record.ops[i], self.members[i].result(ops[i].results[0]), i in rows) for i in record.outputs
