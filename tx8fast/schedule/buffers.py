@@ -79,13 +79,8 @@ class Buffers:
             if k not in pinned and k not in tiling.replaced:
                 kind = "load" if k < len(low.reads) else "store"
                 shared = k < len(plan.shared) and plan.shared[k] > 1
-                gain = (
-                    0
-                    if k >= len(low.reads) or k in plan.held or k in gathered or (shared and meet)
-                    else TARGETS
-                    if shared
-                    else OTHERS
-                )
+                theirs = k >= len(low.reads) or k in plan.held or k in gathered or (shared and meet)
+                gain = 0 if theirs else TARGETS if shared else OTHERS
                 want(kind, size_bytes[k], n, both.get(k, (argument[k],)), later=k in tiling.behind, gain=gain)
         for reads, size, n in tiling.staging:
             want("load", size, n, tuple([argument[k] for k in reads]), gain=PARTS)
