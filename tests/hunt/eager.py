@@ -2,7 +2,7 @@
 
 Operands of a few KiB are loaded by every tile for itself, and what costs most to move decides what stays in scratchpad. A hunted model is
 small, so that plans in which tiles share operands, and gather what a nest before has left in them, come of it only when they seem cheap;
-and products of short sums do not wait for banks unless they seem to. Few keys arrive together unless chunks are short. Buffers that are not
+and products of short sums do not wait for banks unless they seem to. Few keys arrive together unless chunks are short, and few channels of rows. Buffers that are not
 needed at one time lie in one place only if there is no other. Layers begin elsewhere wherever they can.
 """
 
@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 from tx8fast.alloc import Buffer
 from tx8fast.api import CompiledProgram
-from tx8fast.lower import score_keys
+from tx8fast.lower import row_lead, score_keys
 from tx8fast.lower.base import Lowering
 from tx8fast.schedule import buffers
 from tx8fast.search import bands, chained
@@ -67,6 +67,7 @@ def eager_plans() -> Iterator[None]:
         chained: {"worth_turning": lambda *_: True},
         buffers: {"_placed": stacked},
         score_keys: {"CHUNK": CHUNK, "FEW": FEW},
+        row_lead: {"CHUNK": row_lead.BLOCK, "FEW": FEW, "LEAST_BYTES": 1},
     }
     with ExitStack() as until:
         for of, values in plans.items():

@@ -307,11 +307,16 @@ class Lowering:
         """True if tiles may load read access k together."""
         return self.sharing and self.shares
 
-    def together(self, reads: Sequence[int], lo: Sequence[int], hi: Sequence[int]) -> list[list[int]]:
-        """Return shared reads that change together with a slice as they arrive: what is prepared comes first if it comes in chunks."""
+    def arriving(
+        self, reads: list[int], lo: Sequence[int], hi: Sequence[int], most: Sequence[int]
+    ) -> list[tuple[list[int], int]]:
+        """Return shared reads that change together with a slice as they arrive, and in how many chunks. What is prepared comes first if it
+        comes in chunks: as many for tiles with fewer rows, so that is asked of the longest slices (most)."""
         k = self.prepared
-        alone = k in reads and len(reads) > 1 and self.arrivals([k], lo, hi) > 1
-        return [[k], [r for r in reads if r != k]] if alone else [[*reads]] if reads else []
+        if k not in reads or (count := self.arrivals([k], (0,) * len(most), most)) == 1:
+            return [(reads, self.arrivals(reads, lo, hi))]
+        rest = [r for r in reads if r != k]
+        return [([k], count), *([(rest, self.arrivals(rest, lo, hi))] if rest else [])]
 
     def arrivals(self, reads: Sequence[int], lo: Sequence[int], hi: Sequence[int]) -> int:
         """Return in how many chunks shared reads that change together with a slice arrive; 1: each as a whole."""

@@ -32,7 +32,7 @@ WORK_ELEMS = 1 << 13  # values that are worked on at a time, times the buffers f
 MOST = 8 * BLOCK  # and of how many channels
 # fewer or smaller chunks of shared rows arrive together: tiles meet for each of them, which takes about as long as the DDR for this
 # many bytes of each of four sets of tiles, 1,750 cycles
-FEW = 5
+CHUNK, FEW = MOST, 5
 LEAST_BYTES = 1 << 16
 PIECES = 4  # transfers of a slice of rows: statistics begin with the first one
 
@@ -49,11 +49,11 @@ class RowsInPieces(ResidentAccess):
 
     def chunks(self, lo: Sequence[int], hi: Sequence[int]) -> int:
         local = self.matrix(lo, hi)
-        count = min(-(-local.cols // MOST), local.size_bytes // LEAST_BYTES)
-        return count if count >= FEW else 1
+        count = -(-local.cols // CHUNK)
+        return count if count >= FEW and local.size_bytes >= count * LEAST_BYTES else 1
 
     def chunk(self, lo: Sequence[int], hi: Sequence[int], i: int) -> list[tuple[int, int]]:
-        return [self._ranges(lo, hi, self.chunks(lo, hi))[i]]
+        return [self._ranges(lo, hi, -(-self.matrix(lo, hi).cols // CHUNK))[i]]
 
     def _ranges(self, lo: Sequence[int], hi: Sequence[int], count: int) -> list[tuple[int, int]]:
         """Return the bytes of at most so many ranges of whole channel blocks, as equal as can be."""

@@ -100,6 +100,7 @@ def _fills(tiling: Tiling, steps: Sequence[LoopStep], shared: Collection[int]) -
     if other copies are filled than this step reads."""
     fills: list[Fill] = []
     version, behind, none = dict.fromkeys(shared, -1), tiling.behind, frozenset()
+    gathered = {k for k, _ in tiling.plan.gathered}
 
     def put(step: int, changed: Sequence[int], early: bool = False, chunk: int = -1) -> None:
         for k in changed:
@@ -112,8 +113,11 @@ def _fills(tiling: Tiling, steps: Sequence[LoopStep], shared: Collection[int]) -
         changed = [k for k in s.load if k in version]
         second = [k for k in changed if k in behind and i > 0]
         first = [k for k in changed if k not in second and not there]
-        for own in tiling.low.together(first, s.lo, s.hi):
-            count = tiling.low.arrivals(own, s.lo, s.hi)
+        # what is gathered comes in the slices that other tiles have
+        parts = (
+            tiling.low.arriving(first, s.lo, s.hi, tiling.plan.slices) if gathered.isdisjoint(first) else [(first, 1)]
+        )
+        for own, count in parts if first else ():
             for chunk in range(count) if count > 1 else (-1,):
                 put(i, own, chunk=chunk)
         if behind:
