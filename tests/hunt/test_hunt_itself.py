@@ -181,7 +181,7 @@ def test_a_planted_wrong_lowering_is_found_and_shrunk(monkeypatch):
     right = sequences.UNARY["leaky_relu"]
     wrong = sequences.Recipe(right.scratch, right.wide, lambda em, x, y, n, f, t, a: em.vs("mul", x, 0.75, y, n, f))
     monkeypatch.setitem(sequences.UNARY, "leaky_relu", wrong)
-    case, failure = first_failure("LeakyRelu", range(152, 400))
+    case, failure = first_failure("LeakyRelu", range(440, 700))
     assert failure.stage == "wrong"
     small = shrink(case, failure, 20.0)
     assert [n.op_type for n in small.model.graph.node] == ["LeakyRelu"]

@@ -245,7 +245,9 @@ class Trials:
         took = [t.plan.estimate_cycles for t in self.all[-len(self.waiting) :]]
         assert self.best is not None
         most = FAR_BELOW * self.best.plan.estimate_cycles
-        room = self.machine.spm_limit - self.machine.spm_base  # what is not shared may have two copies, and then too little
+        room = (
+            self.machine.spm_limit - self.machine.spm_base
+        )  # what is not shared may have two copies, and then too little
         alone = [(i, t.but(spm_bytes=t.demand_bytes())) for i, t in self.alone if t.ddr_cycles() < most]
         alone = [(i, t) for i, t in alone if t.plan.spm_bytes <= room]
         alone = [t for _, t in sorted(alone, key=lambda x: took[x[0]])]

@@ -212,7 +212,7 @@ def test_longrope_uses_the_long_divisors_beyond_the_trained_length(tmp_path):
         ("deepseek_v2", {"topk_method": "noaux_tc", "norm_topk_prob": True, "moe_layer_freq": 2}, 3),
         ("deepseek_v3", {"scoring_func": "softmax", "num_key_value_heads": 2, "num_experts_per_tok": 9}, 3),
         ("bert", {"position_embedding_type": "relative_key", "is_decoder": True}, 2),
-        ("vit", {"image_size": 15, "hidden_act": "snake"}, 2),
+        ("vit", {"image_size": 3, "hidden_act": "snake"}, 2),
         ("mixtral", {"num_experts_per_tok": 5, "rope_scaling": {"rope_type": "ntk"}}, 2),
         ("llama", {"quantization_config": {"quant_method": "hqq"}, "rope_scaling": {"type": "ntk"}}, 2),
     ],
