@@ -245,9 +245,8 @@ class Trials:
         took = [t.plan.estimate_cycles for t in self.all[-len(self.waiting) :]]
         assert self.best is not None
         most = FAR_BELOW * self.best.plan.estimate_cycles
-        room = (
-            self.machine.spm_limit - self.machine.spm_base
-        )  # what is not shared may have two copies, and then too little
+        # what is not shared may have two copies, and then no room
+        room = self.machine.spm_limit - self.machine.spm_base
         alone = [(i, t.but(spm_bytes=t.demand_bytes())) for i, t in self.alone if t.ddr_cycles() < most]
         alone = [(i, t) for i, t in alone if t.plan.spm_bytes <= room]
         alone = [t for _, t in sorted(alone, key=lambda x: took[x[0]])]
