@@ -30,9 +30,10 @@ from tx8fast.numerics.layout import block_size, padded_channels
 BLOCK = 64  # channels that lie together in the work format
 WORK_ELEMS = 1 << 13  # values that are worked on at a time, times the buffers for them,
 MOST = 8 * BLOCK  # and of how many channels
-# fewer or smaller chunks of shared rows arrive together: tiles meet for each of them, which takes about as long as the DDR for this
-# many bytes of each of four sets of tiles, 1,750 cycles
-CHUNK, FEW = MOST, 5
+CHUNK = MOST  # channels of shared rows that arrive together
+# fewer or smaller chunks arrive together: tiles meet for each of them, which takes about as long as the DDR for this many bytes of each
+# of four sets of tiles, 1,750 cycles
+FEW = 5
 LEAST_BYTES = 1 << 16
 PIECES = 4  # transfers of a slice of rows: statistics begin with the first one
 

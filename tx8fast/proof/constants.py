@@ -86,7 +86,7 @@ def rational(x: Fraction, fmt: str) -> Fraction:
     return found if x > 0 else -found
 
 
-def _halved(x: Fraction) -> bool:
+def _plain(x: Fraction) -> bool:
     """Say whether a number of some format is an integer, or one divided by a power of two."""
     return x.denominator == 1 and abs(x) <= EXACT or abs(x.numerator) == 1
 
@@ -180,7 +180,7 @@ class Constants:
                 key = fmt, round_to(sign * value, fmt)
                 if not key[1]:
                     continue  # nothing is nothing: a mask of f16 is no epsilon times another
-                if rank == 2 and _halved(key[1]) and key[1] != Fraction(sign * value):
+                if rank == 2 and _plain(key[1]) and key[1] != Fraction(sign * value):
                     continue  # a product that happens to round to one, or to a mean's 1 / 8
                 old = self._known.get(key)
                 if old is None or rank < old[0]:

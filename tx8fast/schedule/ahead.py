@@ -1,6 +1,6 @@
 """Loads of a nest that are issued before the tiles meet at its begin, so that DDR is at work while the nest before computes and delivers.
 
-May import: isa, machine, tile.{deliveries, pins}. Must not: choose plans, place buffers.
+May import: isa, machine, tile.{blocks, deliveries, pins}. Must not: choose plans, place buffers.
 
 At a border with deliveries (`tile.deliveries`) every tile ends the nest before, meets the others, and sends. What it loads first for the
 next nest, weights as a rule, waits for none of that: such rows go behind the last transfer from DDR before the border, if the bytes that
@@ -16,6 +16,7 @@ import numpy as np
 
 from tx8fast import isa
 from tx8fast.machine import QUEUE_DEPTH
+from tx8fast.tile.blocks import WINDOWS
 from tx8fast.tile.deliveries import Deliveries
 from tx8fast.tile.pins import Span, merged
 
@@ -23,7 +24,6 @@ _LOAD, _WAIT_WORKER, _WAIT, _SENT, _LOOP, _END = (
     isa.instruction(n).OPCODE for n in ("rdma", "wait_worker", "wait", "send_wait", "loop", "end")
 )
 _FROM_DDR = tuple([c.OPCODE for c in isa.INSTRUCTIONS.values() if c.UNIT == "rdma"])
-WORKERS = 3
 MOST = QUEUE_DEPTH[isa.UNITS.index("rdma")]  # loads; of more the core would wait until the engine takes them
 
 
@@ -75,5 +75,5 @@ def with_loads(rows: np.ndarray, loads: np.ndarray) -> np.ndarray:
         at += 1
     waited = rows["p"][at:, 0][opcode[at:] == _WAIT_WORKER]
     loads = loads.copy()
-    loads["worker"] = min(range(WORKERS), key=lambda w: (int((waited >> w & 1).sum()), -w))
+    loads["worker"] = min(range(WINDOWS), key=lambda w: (int((waited >> w & 1).sum()), -w))
     return np.concatenate([rows[:at], loads, rows[at:]])

@@ -39,26 +39,26 @@ def build_chain(p: Planned, machine: Machine, step: Step, meet: bool, order: str
     places = pins([n.tiling for n in p.nests], p.holds, p.stays, machine)
     between = _between(p, places)
     nests: list[NestTiles] = []
-    used: list[list[Span]] = []  # at every border with deliveries, by the nests before
+    used: dict[int, list[Span]] = {}  # by the nest behind a border with deliveries, what those before it use
     begin = 0  # the first of the nests that are ordered together
     for i, (n, fixed) in enumerate(zip(p.nests, places, strict=True)):
         if i in between:
-            used.append(ahead.used_bytes([x.buffers.table for x in nests[begin:]], between[i]))
-            buffers, begin = Buffers(n.tiling, fixed, [used[-1]], meet=True), i
+            used[i] = ahead.used_bytes([x.buffers.table for x in nests[begin:]], between[i])
+            buffers, begin = Buffers(n.tiling, fixed, [used[i]], meet=True), i
         else:
             buffers = Buffers(n.tiling, fixed, nests[-1].tails() if i else ())
         nests.append(NestTiles(n.tiling, machine, meet or i > 0, buffers))
     arguments, names = _arguments(record), _first_names(record, len(step.op_names))
     slot_args = [np.array(a, np.int32)[n.slots] for a, n in zip(arguments, nests, strict=True)]
     cuts = [0, *between, len(nests)]
-    made, early = [], []  # nests between which nothing is delivered are ordered together
+    made, borders = [], []  # nests between which nothing is delivered are ordered together
     for a, b in zip(cuts, cuts[1:], strict=False):
         arg_of = np.concatenate(slot_args[a:b])
         same = _same(nests[a:b], arg_of)
         if a:
-            early.append(ahead.Border(between[a], used[len(early)], arg_of < len(record.operands)))
+            borders.append(ahead.Border(between[a], used[a], arg_of < len(record.operands)))
         made.append(LaunchCode(nests[a:b], machine, order, same, isa.rows([isa.make("wait")]), names[a:b]))
-    codes, tile_code = _in_turn(made, early, step.barrier)
+    codes, tile_code = _in_turn(made, borders, step.barrier)
     if step.barrier:
         codes, tile_code = idle_tiles_wait(codes, tile_code)
     cycles = segment_cycles(p.plan, machine, step.barrier) - sum([m.order.saved_cycles for m in made])
@@ -94,7 +94,8 @@ def build_chain(p: Planned, machine: Machine, step: Step, meet: bool, order: str
 def _in_turn(
     made: Sequence[LaunchCode], borders: Sequence[ahead.Border], barrier: bool
 ) -> tuple[list[np.ndarray], np.ndarray]:
-    """Return the codes one behind the other, and which one each tile has. borders: before each but the first; barrier: whether all tiles meet at the end."""
+    """Return the codes one behind the other, and which one each tile has. borders: before each but the first; barrier: whether all tiles
+    meet at the end."""
     n_tiles = len(made[0].tile_code)
     everyone = sum(1 << t for t in range(n_tiles) if any(m.tile_code[t] >= 0 for m in made))
     slots = np.cumsum([0, *(m.offsets.shape[1] for m in made)]).tolist()

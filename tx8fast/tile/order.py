@@ -113,13 +113,12 @@ def _fills(tiling: Tiling, steps: Sequence[LoopStep], shared: Collection[int]) -
         changed = [k for k in s.load if k in version]
         second = [k for k in changed if k in behind and i > 0]
         first = [k for k in changed if k not in second and not there]
-        # what is gathered comes in the slices that other tiles have
-        parts = (
-            tiling.low.arriving(first, s.lo, s.hi, tiling.plan.slices) if gathered.isdisjoint(first) else [(first, 1)]
-        )
-        for own, count in parts if first else ():
-            for chunk in range(count) if count > 1 else (-1,):
-                put(i, own, chunk=chunk)
+        if first:
+            # what is gathered comes in the slices that other tiles have
+            whole = not gathered.isdisjoint(first)
+            for own, count in [(first, 1)] if whole else tiling.low.arriving(first, s.lo, s.hi, tiling.plan.slices):
+                for chunk in range(count) if count > 1 else (-1,):
+                    put(i, own, chunk=chunk)
         if behind:
             after = steps[i + 1] if i + 1 < len(steps) else s._replace(load=())
             coming = [k for k in after.load if k in version and k not in behind]
