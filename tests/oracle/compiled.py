@@ -89,6 +89,9 @@ def document(passing: int, refused: list[tuple[str, str, str]]) -> str:
               "Further operators are expanded by the function that ONNX defines them with. In brackets: the first operator set.", ""]  # fmt: skip
     for domain, ops in table.items():
         lines += [f"`{domain}`: {', '.join(ops)}.", ""]
+    lines += ["## Where implementations differ", "",
+              "Resize with `align_corners` and scales that give no whole lengths divides by the length before it is cut to a whole number, as "
+              "ONNX's own tests do;", "onnxruntime divides by the whole one. Give `sizes` instead of `scales`, and both are one.", ""]  # fmt: skip
     return "\n".join(lines)
 
 
