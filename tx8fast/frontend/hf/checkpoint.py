@@ -6,6 +6,7 @@ May import: weights, errors, frontend.hf. Must not: know the IR; read tensor byt
 from __future__ import annotations
 
 import os
+import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
@@ -72,6 +73,7 @@ def load_weights(
     `dtype` or bfloat16. Raises ImportModelError that lists every absent or misfitting tensor.
     """
     table = WeightTable(root)
+    entries = entries if entries is None else _renamed(names_of(c).written, entries)
     prefix = _prefix(c, entries)
     stored = c.dtype or dtype or DEFAULT_DTYPE
     slots = list(all_slots(c, prefix))
@@ -99,6 +101,17 @@ def _modern(entries: dict[str, CheckpointEntry]) -> dict[str, CheckpointEntry]:
         old = next((n for n in names if key.endswith(n)), None)
         renamed[key if old is None else key.removesuffix(old) + names[old]] = entry
     return renamed
+
+
+def _renamed(written: Mapping[str, str], entries: Entries) -> Entries:
+    """Return the tensors by the names of the published files, whatever the library's newer versions call them."""
+    found = dict(entries)
+    for pattern, name in written.items():
+        for key in entries:
+            ours = re.sub(pattern, name, key)
+            if ours not in entries:
+                found[ours] = found.pop(key)
+    return found
 
 
 def _prefix(c: ModelConfig, entries: Entries | None) -> str:

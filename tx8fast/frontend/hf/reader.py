@@ -82,6 +82,15 @@ class Reader:
     def number(self, key: str, default: Any = ...) -> Any:
         return self.get(key, default, "a number > 0", positive)
 
+    def amount(self, key: str, default: Any = ...) -> float:
+        return (
+            self.get(key, default, "a number >= 0", lambda v: positive(v) or (type(v) in (int, float) and v == 0))
+            or 0.0
+        )
+
+    def real(self, key: str, default: Any = ...) -> float:
+        return self.get(key, default, "a number", finite) or 0.0
+
     def flag(self, key: str, default: bool = False) -> bool:
         return bool(self.get(key, default, "true or false", lambda v: type(v) is bool))
 
@@ -112,6 +121,10 @@ class Reader:
         return [known[t] for t in value]
 
 
-def positive(value: Any) -> TypeGuard[float]:
+def finite(value: Any) -> TypeGuard[float]:
     """True for a number that f64 holds; whole numbers of JSON may be larger."""
-    return type(value) in (int, float) and 0 < value <= sys.float_info.max
+    return type(value) in (int, float) and abs(value) <= sys.float_info.max
+
+
+def positive(value: Any) -> TypeGuard[float]:
+    return finite(value) and value > 0

@@ -45,7 +45,8 @@ _DEEPSEEK2 = Family(
 _DEEPSEEK3 = Family(
     "latent attention, sigmoid scores with a correction bias, groups by the sum of their two best, yarn with its softmax "
     "temperature",
-    LATENT,
+    # what the library saves of a Kimi K2.5 calls the layers as those of its tower
+    replace(LATENT, written={r"^language_model\.model\.blocks\.": "language_model.model.layers."}),
     biases(),
     (
         latent_attention(_rotation_style),
@@ -161,7 +162,7 @@ _PHIMOE = Family(
     "experts drawn one after another (sparse mixer), layer norms, bias of the logits",
     BLOCK_SPARSE,
     {**biases(), "head_bias": flag("lm_head_bias"), "windows": all_layers()},
-    (rotation(), routed("num_local_experts", jitter=number("router_jitter_noise", 0.01))),
+    (rotation(), routed("num_local_experts", jitter=lambda r, f: r.amount("router_jitter_noise", 0.01))),
     keys={"layer_norm_eps": "rms_norm_eps"},
     norm="layer",
     aliases={"num_experts": "num_local_experts"},

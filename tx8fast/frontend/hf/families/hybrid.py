@@ -11,7 +11,7 @@ from typing import Any
 from tx8fast.frontend.hf.families.experts import FAMILIES as EXPERTS
 from tx8fast.frontend.hf.families.names import LLAMA, OUTER
 from tx8fast.frontend.hf.family import Family, Fields, Names, Part, biases, flag
-from tx8fast.frontend.hf.reader import Reader, positive
+from tx8fast.frontend.hf.reader import Reader, finite
 from tx8fast.frontend.hf.rope import rotation
 from tx8fast.frontend.hf.spec import Shared
 from tx8fast.frontend.hf.states import Scan
@@ -193,12 +193,10 @@ _GRANITE_HYBRID = replace(
 
 def _multipliers(r: Reader, f: Fields) -> Fields:
     """Factors of what single matrices give; two factors of one place are one."""
-    of = {
-        k: r.number(f"{k}_multiplier", 1.0) or 1.0
-        for k in ("key", "attention_in", "attention_out", "ssm_in", "ssm_out")
-    }
+    of = {k: r.real(f"{k}_multiplier", 1.0) for k in ("key", "attention_in", "attention_out", "ssm_in", "ssm_out")}
     gate, down = r.get("mlp_multipliers", [1.0, 1.0], "two numbers", lambda v: _numbers(v, 2)) or [1.0, 1.0]
     parts = r.get("ssm_multipliers", [1.0] * 5, "five numbers", lambda v: _numbers(v, 5)) or [1.0] * 5
+    head = r.get("lm_head_multiplier", 1.0, "a number other than 0", lambda v: finite(v) and v != 0)
     places = {
         "self_attn.q_proj": of["attention_in"],
         "self_attn.k_proj": of["attention_in"] * of["key"],
@@ -216,13 +214,13 @@ def _multipliers(r: Reader, f: Fields) -> Fields:
     return {
         "multipliers": tuple((k, v) for k, v in places.items() if v != 1.0),
         "mixers": ("attention+scan",) * f["layers"],
-        "logits_divisor": 1.0 / (r.number("lm_head_multiplier", 1.0) or 1.0),
-        "embedding_scale": r.number("embedding_multiplier", 1.0) or 1.0,
+        "logits_divisor": 1.0 / (head or 1.0),
+        "embedding_scale": r.real("embedding_multiplier", 1.0),
     }
 
 
 def _numbers(value: Any, count: int) -> bool:
-    return type(value) is list and len(value) == count and all(positive(v) for v in value)
+    return type(value) is list and len(value) == count and all(finite(v) for v in value)
 
 
 _FALCON_H1 = Family(
@@ -286,7 +284,13 @@ _NEMOTRON_H = Family(
         },
         {**OUTER, "embed_tokens": "embeddings", "norm": "norm_f"},
     ),
-    {**biases(), "mlp_bias": flag("mlp_bias"), "gated": False, "wide_residual": flag("residual_in_fp32")},
+    {
+        # files of the original code have the biases that the key says, the library's never do
+        "loose_bias": flag("attention_bias"),
+        "mlp_bias": flag("mlp_bias"),
+        "gated": False,
+        "wide_residual": flag("residual_in_fp32"),
+    },
     (
         _scan(
             "mamba_num_heads",
