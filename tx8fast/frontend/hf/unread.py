@@ -34,7 +34,7 @@ _AHEAD = re.compile(r"\b(eh_proj|enorm|hnorm|shared_head|nextn)\b")
 _ELSEWHERE = re.compile(r"vis|image|audio|speech|modal|mm_|project|connector|tower|sampl|mtp|lm_head|encoder|decoder")
 #: modules behind a model, of a task of their own; that of the words may be stored beside an embedding that serves as it
 _HEAD = re.compile(
-    r"(score|classifier|pre_classifier|qa_outputs|head|cls|predictions|projector|(?!lm_)\w+_(predictions|head|classifier)"
+    r"(score|classifier|pre_classifier|qa_outputs|head|cls|predictions|(?!lm_)\w+_(predictions|head|classifier)"
     r"|vocab_(transform|layer_norm|projector)|decoder(?=\.(\d+|bias|weight)\b)|lm_head(?=\.(dense|layer_norm|decoder)\b))\."
 )
 _NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
