@@ -155,3 +155,40 @@ def test_a_classifier_of_the_class_token_and_the_mean_of_the_patches(tmp_path):
     last = np.load(RECORDS / "dinov2.npz")["last_hidden_state"].astype(np.float64)
     seen = np.concatenate([last[:, 0], last[:, 1:].mean(1)], axis=1)
     near(found["logits"], seen @ judge["classifier.weight"].T.astype(np.float64) + 1.0)
+
+
+@pytest.mark.parametrize("family, change, same", [
+    ("glm", {"partial_rotary_factor": None}, {"partial_rotary_factor": 1.0}),
+    ("recurrent_gemma", {"partial_rotary_factor": None}, {"partial_rotary_factor": 1.0}),
+    ("falcon_h1", {"mamba_norm_before_gate": None}, {"mamba_norm_before_gate": False}),
+    ("falcon_h1", {"num_key_value_heads": None}, {"num_key_value_heads": 4}),
+    ("kimi_linear", {"moe_renormalize": None}, {"moe_renormalize": False}),
+    ("kimi_k2", {"norm_topk_prob": None}, {"norm_topk_prob": False}),
+    ("falcon", {"parallel_attn": None}, {"parallel_attn": False}),
+    ("ernie4_5_moe", {"moe_k": None, "num_experts_per_tok": 3}, {"moe_k": 3}),
+    ("deepseek_v3", {"q_lora_rank": None}, {"q_lora_rank": 0}),
+])  # fmt: skip
+def test_null_says_what_it_says_in_the_library(family: str, change: dict[str, Any], same: dict[str, Any]):
+    """A switch is off, heads are as many as queries have, heads are turned whole; another key of the same meaning may say more."""
+    config = decoder_config(family) if family != "deepseek_v3" else {**decoder_config("kimi_k2"), "model_type": family}
+    assert parse_config({**config, **change}, "c") == parse_config({**config, **same}, "c")
+
+
+@pytest.mark.parametrize("family, key, usual", [
+    ("bamba", "mamba_d_state", 256), ("granitemoehybrid", "mamba_d_state", 256), ("falcon_h1", "mamba_d_state", 256),
+    ("bamba", "mamba_d_head", "auto"), ("granitemoehybrid", "mamba_d_head", "auto"), ("mamba2", "state_size", 128),
+    ("nemotron_h", "ssm_state_size", 128), ("ernie4_5", "num_key_value_heads", 2), ("granitemoeshared", "shared_intermediate_size", 0),
+    ("kimi_k2", "q_lora_rank", 1536), ("kimi_k2", "n_routed_experts", 256), ("kimi_k2", "first_k_dense_replace", 3),
+    ("glm4_moe_lite", "q_lora_rank", 768), ("phi3-yarn", "max_position_embeddings", 4096),
+    ("minicpm3", "max_position_embeddings", 32768), ("olmo_hybrid", "linear_allow_neg_eigval", True),
+    ("olmo_hybrid", "linear_num_key_heads", 4), ("olmo_hybrid", "linear_value_head_dim", 12),
+])  # fmt: skip
+def test_keys_that_a_file_leaves_out(family: str, key: str, usual: Any):
+    config = decoder_config(family)
+    assert parse_config({k: v for k, v in config.items() if k != key}, "c") == parse_config({**config, key: usual}, "c")
+
+
+def test_logits_of_a_text_half_are_scaled_as_those_of_its_own_model():
+    text = decoder_config("cohere2")
+    whole = {"model_type": "aya_vision", "text_config": text, "tie_word_embeddings": True}
+    assert parse_config(whole, "c").logits_divisor == parse_config(text, "c").logits_divisor != 1.0

@@ -92,7 +92,10 @@ class Reader:
         return self.get(key, default, "a number", finite) or 0.0
 
     def flag(self, key: str, default: bool = False) -> bool:
-        return bool(self.get(key, default, "true or false", lambda v: type(v) is bool))
+        """Return a switch, `default` where the file does not say; null is off."""
+        key = self.spelling.get(key, key)
+        off = key in self.raw and self.raw[key] is None
+        return not off and bool(self.get(key, default, "true or false", lambda v: type(v) is bool))
 
     def text(self, key: str, default: Any, known: Mapping[str, Any]) -> Any:
         value = self.get(key, default, f"one of {', '.join(known)}", lambda v: type(v) is str and v in known)

@@ -38,6 +38,9 @@ _DEEPSEEK2 = Family(
         "qk_rope_head_dim": 64,
         "v_head_dim": 128,
         "n_shared_experts": 2,
+        "q_lora_rank": 1536,
+        "n_routed_experts": 64,
+        "moe_intermediate_size": 1407,
     },
     aliases=_ROUTED,
     fixed={"topk_method": ("greedy", "group_limited_greedy"), "scoring_func": ("softmax",), "norm_topk_prob": (False,)},
@@ -59,6 +62,10 @@ _DEEPSEEK3 = Family(
         "topk_group": 4,
         "routed_scaling_factor": 2.5,
         "n_shared_experts": 1,
+        "n_routed_experts": 256,
+        "num_experts_per_tok": 8,
+        "moe_intermediate_size": 2048,
+        "first_k_dense_replace": 3,
     },
     aliases=_ROUTED,
     fixed={"topk_method": ("noaux_tc",), "scoring_func": ("sigmoid",), "mlp_bias": (False,)},
@@ -355,7 +362,7 @@ _MINIMAX_M2 = Family(
 )
 _GRANITE_SHARED = _GRANITEMOE.like(
     "granitemoe with a shared expert",
-    parts=(lambda r, f: {"experts": replace(f["experts"], shared=r.count("shared_intermediate_size", 1024))},),
+    parts=(lambda r, f: {"experts": replace(f["experts"], shared=r.count("shared_intermediate_size", 0))},),
     names=_GRANITEMOE.names.but(shared__gate_up="shared_mlp.input_linear", shared__down="shared_mlp.output_linear"),
 )
 
