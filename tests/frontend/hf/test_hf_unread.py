@@ -147,6 +147,16 @@ def test_what_stands_around_the_layers_is_no_less_refused(tmp_path, key):
         import_hf(directory, HfOptions(seq=4))
 
 
+def test_a_decoder_without_a_head_of_words_says_what_it_may_be(tmp_path):
+    config, weights = family_config("mistral"), family_weights(family_config("mistral"))
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    write_weights(tmp_path, {k: v for k, v in weights.items() if k != "lm_head.weight"})
+    with pytest.raises(
+        ImportModelError, match="'lm_head.weight' is absent.*: these are layers alone, or those of another task"
+    ):
+        import_hf(tmp_path, HfOptions(seq=4))
+
+
 def test_keys_of_a_layer_that_uses_those_of_another_may_be_stored_once_more():
     config, entries = model_of("gemma3n_text")
     c = parse_config(config, "config.json")

@@ -188,6 +188,13 @@ def test_keys_that_a_file_leaves_out(family: str, key: str, usual: Any):
     assert parse_config({k: v for k, v in config.items() if k != key}, "c") == parse_config({**config, key: usual}, "c")
 
 
+def test_a_falcon_h1_may_have_biases_of_its_feed_forward_parts_alone():
+    config = decoder_config("falcon_h1")
+    assert parse_config({**config, "mlp_bias": True}, "c").mlp_bias
+    with pytest.raises(ImportModelError, match="attention_bias"):
+        parse_config({**config, "attention_bias": True}, "c")
+
+
 def test_logits_of_a_text_half_are_scaled_as_those_of_its_own_model():
     text = decoder_config("cohere2")
     whole = {"model_type": "aya_vision", "text_config": text, "tie_word_embeddings": True}

@@ -88,9 +88,23 @@ def load_weights(
     if entries is not None:
         config = "its metadata" if c.gguf else "config.json"
         doing = f"matching checkpoint {os.path.basename(str(path))} ({len(entries)} tensors) with {config}"
-        problems = binder.problems or check_unread(c, prefix, entries, lambda key: key in table or "%" + key in table)
+        problems = _headless(c, prefix, binder.problems) or check_unread(
+            c, prefix, entries, lambda key: key in table or "%" + key in table
+        )
         raise_all(ImportModelError, doing, problems)
     return ModelWeights(table, bound, stored)
+
+
+def _headless(c: ModelConfig, prefix: str, problems: list[str]) -> list[str]:
+    """Say of a model that lacks a head of words alone what it may be."""
+    key = f"'{outer_key(names_of(c), 'lm_head', prefix)}." if "lm_head" in names_of(c).outer else "'"
+    if c.encoder or not problems or not all(p.startswith(key) for p in problems):
+        return problems
+    return [
+        *problems[:-1],
+        f"{problems[-1]}: these are layers alone, or those of another task, and a program of a {c.model_type} gives logits of words; export "
+        "the model to ONNX and compile that",
+    ]
 
 
 def _modern(entries: dict[str, CheckpointEntry]) -> dict[str, CheckpointEntry]:

@@ -261,8 +261,8 @@ _DEBERTA = replace(
 FAMILIES: dict[str, Family] = {
     "bert": _BERT,
     "roberta": _ROBERTA,
-    "xlm-roberta": _ROBERTA.like("as roberta", defaults={"type_vocab_size": 1}),
-    "camembert": _ROBERTA.like("as roberta", defaults={"type_vocab_size": 1}),
+    "xlm-roberta": _ROBERTA.like("as roberta"),
+    "camembert": _ROBERTA.like("as roberta"),
     "distilbert": _DISTILBERT,
     "electra": _ELECTRA,
     "albert": _ALBERT,

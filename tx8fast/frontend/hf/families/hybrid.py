@@ -226,13 +226,12 @@ def _numbers(value: Any, count: int) -> bool:
 _FALCON_H1 = Family(
     "attention and a state-space scan side by side in every layer, multipliers of what the matrices give",
     _FED,
-    {},
+    {"mlp_bias": flag("mlp_bias")},
     (rotation(), _scan(norm=flag("mamba_rms_norm"), norm_first=flag("mamba_norm_before_gate", True)), _multipliers),
     defaults={"rms_norm_eps": 1e-5, "num_key_value_heads": 8},
     fixed={
         "hidden_act": ("silu",),
         "attention_bias": (False,),
-        "mlp_bias": (False,),
         "projectors_bias": (False,),
         "mamba_proj_bias": (False,),
     },
