@@ -123,5 +123,9 @@ class UnreadTensorWarning(CompileWarning):
     """A checkpoint has tensors in the layers that are compiled, and nothing reads them."""
 
 
+class UnreadHeadWarning(CompileWarning):
+    """A checkpoint has a head, of a task of its own, that the program leaves away."""
+
+
 class UnusedOptionWarning(CompileWarning):
     """An option was given that nothing in the model takes."""

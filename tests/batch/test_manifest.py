@@ -92,7 +92,7 @@ def test_refused(models: Path, text: str, says: str) -> None:
 
 
 def test_a_manifest_says_what_a_command_line_can(models: Path) -> None:
-    """Every option of the compiler but those that name values or files of a search, and one whose name a model's path has."""
+    """Every option of the compiler but those that name values or files of a search; one, whose name a model's path has, has another here."""
     found = jobs(
         models,
         '[[model]]\nsource = "one"\nlogits = ["all", "last"]\nio_dtype = "fp32"\norder = "nest"\ninput = "embeds"\n',
@@ -102,7 +102,17 @@ def test_a_manifest_says_what_a_command_line_can(models: Path) -> None:
         ("one/last", "last", "fp32"),
     ]
     fields = {*CompileOptions.__dataclass_fields__} - {"constants", "only", "load_plans", "source"}
-    assert {*MATRIX, *SINGLE} - {"embed_limit_mib"} == fields - {"embed_limit_bytes"}
+    assert {*MATRIX, *SINGLE} - {"embed_limit_mib", "source_rows"} == fields - {"embed_limit_bytes"}
+
+
+def test_rows_of_an_encoder_s_result(models: Path) -> None:
+    found = jobs(
+        models,
+        '[defaults]\nsource_rows = 9\n[[model]]\nsource = "one"\n[[model]]\nsource = "two"\nsource_rows = [4, 8]\n',
+    )
+    assert [(j.name, j.options.source) for j in found] == [("one", 9), ("two/rows4", 4), ("two/rows8", 8)]
+    with pytest.raises(ConfigError, match="source"):
+        jobs(models, '[[model]]\nsource = "one"\nsource_rows = 0\n')
 
 
 def test_all_problems_are_told_at_once(models: Path) -> None:

@@ -187,6 +187,10 @@ CONFIGS: dict[str, dict[str, Any]] = {
                     "qk_rope_head_dim": 4, "v_head_dim": 12, "num_experts": 8, "num_experts_per_token": 3, "moe_intermediate_size": 16,
                     "num_shared_experts": 1, "first_k_dense_replace": 1, "num_expert_group": 2, "topk_group": 1,
                     "routed_scaling_factor": 2.446, "moe_renormalize": True, "moe_router_activation_func": "sigmoid"},
+    "olmo_hybrid": {**{k: v for k, v in _RMS.items() if k != "rope_theta"}, "num_hidden_layers": 3,
+                    "layer_types": ["linear_attention", "full_attention", "linear_attention"], "linear_conv_kernel_dim": 4,
+                    "linear_key_head_dim": 6, "linear_value_head_dim": 3, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+                    "rope_parameters": {"rope_type": "default", "rope_theta": None}},
     "gemma4_text": {**_GEMMA4, "num_hidden_layers": 5, "num_kv_shared_layers": 2, "use_double_wide_mlp": True, "hidden_size_per_layer_input": 6,
                     "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "sliding_attention", "full_attention"]},
     "gemma4_text-experts": {**_GEMMA4, "num_hidden_layers": 2, "layer_types": ["sliding_attention", "full_attention"],
@@ -209,6 +213,9 @@ _CHUNKED = ["full_attention", "chunked_attention", "chunked_attention"]
 _FAR = ["sliding_attention", "full_attention"]
 #: keys that the library reads in a way of its own
 CONFIGS |= {
+    "olmo_hybrid-turned": {**CONFIGS["olmo_hybrid"], "linear_allow_neg_eigval": False, "attention_bias": True, "num_hidden_layers": 2,
+                           "layer_types": ["linear_attention", "full_attention"], "rms_norm_eps": 1e-2,
+                           "rope_parameters": {"rope_type": "default", "rope_theta": 1000.0}},
     "llama4_text-types": {**CONFIGS["llama4_text"], "layer_types": _CHUNKED},
     "nemotron_h-least": {**CONFIGS["nemotron_h"], "time_step_min": 0.5, "time_step_limit": [0.0, 0.1]},
     "gemma3n_text-half": {**CONFIGS["gemma3n_text"], "activation_sparsity_pattern": [0.5, 0.0, 0.5, 0.0]},

@@ -61,6 +61,7 @@ MATRIX: dict[str, tuple[type, ...]] = {
     "logits": (str,),
     "input": (str,),
     "attention_mask": (bool,),
+    "source_rows": (int,),  # --source, a name that is the model's here
 }
 #: options whose value is one thing, list or not
 SINGLE: dict[str, type] = {"dims": dict, "search_seconds": (float), "embed_limit_mib": int}
@@ -293,6 +294,8 @@ def _job(name: str, path: Path, given: dict[str, Any]) -> Job:
         fields["chips"] = chips, 1
     if auto and "tp" in fields:
         raise ConfigError(f'chips = "{AUTO}" looks for a number of chips itself; drop tp')
+    if "source_rows" in fields:
+        fields["source"] = fields.pop("source_rows")
     limit = fields.pop("embed_limit_mib", None)
     if limit is not None:
         if not 0 <= limit <= MOST_EMBEDDED_MIB:
@@ -302,7 +305,16 @@ def _job(name: str, path: Path, given: dict[str, Any]) -> Job:
 
 
 def _tag(key: str, value: Any) -> str:
-    prefix = {"seq": "s", "past": "p", "batch": "b", "opt": "opt", "tp": "tp", "chips": "chips", "sharing": "sharing"}
+    prefix = {
+        "seq": "s",
+        "past": "p",
+        "batch": "b",
+        "opt": "opt",
+        "tp": "tp",
+        "chips": "chips",
+        "sharing": "sharing",
+        "source_rows": "rows",
+    }
     text = Path(value).stem if key == "machine" else str(value).lower()
     return safe(prefix.get(key, "") + text)
 

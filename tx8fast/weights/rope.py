@@ -65,7 +65,7 @@ def _yarn(freq: np.ndarray, theta: float, rotary_dim: int, scaling: Mapping[str,
     if scaling.get("truncate", True):
         low, high = math.floor(low), math.ceil(high)
     low, high = max(low, 0), min(high, rotary_dim - 1)
-    stretch = np.clip((np.arange(freq.size) - low) / max(high - low, 1e-3), 0.0, 1.0)
+    stretch = np.clip((np.arange(freq.size) - low) / (high - low or 1e-3), 0.0, 1.0)
     return freq * (1 - stretch) + freq / scaling["factor"] * stretch
 
 

@@ -91,7 +91,9 @@ def test_encoders_over_two_chips(tmp_path, case):
     check({k: found[k] for k in wanted}, wanted)
 
 
-@pytest.mark.parametrize("case", recorded_parts.CASES if ALL else ("sam", "qwen2_5_vl-vision", "deberta-v2", "detr"))
+@pytest.mark.parametrize(
+    "case", recorded_parts.CASES if ALL else ("sam", "mpnet", "qwen2_5_vl-vision", "deberta-v2", "detr")
+)
 def test_recorded_encoders_over_two_chips(tmp_path, case):
     """Every chip has the whole result, that of one chip."""
     record, (_, part, names) = recorded_parts.make_part(tmp_path, case), recorded_parts.CASES[case]
@@ -99,6 +101,29 @@ def test_recorded_encoders_over_two_chips(tmp_path, case):
     sizes = {"seq": recorded_parts.SEQ} if "input_ids" in feed else {}
     found = compiled(tmp_path, batch=BATCH, dtype="fp32", part=part or None, tp=2, **sizes).run(feed)
     check(found, {name: record[name] for name in names}, 2e-6)
+
+
+@pytest.mark.parametrize("case", recorded_parts.PAIRS if ALL else ("t5",))
+def test_encoder_and_decoder_over_two_chips(tmp_path, case):
+    """Every chip has the heads of both attentions that are its own, with their summands of scores by distance."""
+    record, (given, ids) = recorded_parts.make_part(tmp_path, case), recorded_parts.pair_inputs(case)
+    common = {"batch": BATCH, "dtype": "fp32", "tp": 2}
+    sizes = {"seq": recorded_parts.SOURCE} if "input_ids" in given else {}
+    heard = compiled(tmp_path, part="encoder", **common, **sizes).run(given)
+    check(heard, {"last_hidden_state": record["encoder"]}, 2e-6)
+    common |= {"part": "decoder", "source": recorded_parts.SOURCE}
+    feed = {"input_ids": ids, "encoder_hidden_states": record["encoder"]}
+    found = compiled(tmp_path, phase="prefill", seq=recorded_parts.SEQ, **common).run(feed)
+    check(found, {"logits": record["prefill"]}, 2e-6)
+    step = {"input_ids": ids[:, -1:], "position": np.array([recorded_parts.SEQ - 1])}
+    for name, rows in found.items():
+        if name.startswith("cross."):
+            step[name] = rows
+        elif name != "logits":  # slots that nobody wrote yet hold a value that would show if it were seen
+            step[name.replace("present", "past")] = cache = np.full_like(rows, 9.0)
+            cache[..., :-1, :] = rows[..., :-1, :]
+    after = compiled(tmp_path, phase="decode", past=recorded_parts.SEQ, **common).run(step)
+    check(after, {"logits": record["step"][:, None]}, 2e-6)
 
 
 @pytest.mark.parametrize(("tp", "chips"), [(4, None), (2, (2, 2))])

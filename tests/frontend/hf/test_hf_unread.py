@@ -1,6 +1,7 @@
 """Tensors of a checkpoint that nothing reads: those that change the results are refused, others told, what does not matter passed by."""
 
 import json
+import re
 import warnings
 
 import numpy as np
@@ -11,7 +12,7 @@ from tests.support.family_checkpoints import CONFIGS as TINY
 from tests.support.family_checkpoints import family_config, family_weights, tensor_shapes
 from tests.support.recorded_configs import CONFIGS as RECORDED
 from tests.support.recorded_families import RECORDS, config_of
-from tx8fast.errors import ImportModelError, UnreadTensorWarning
+from tx8fast.errors import ImportModelError, UnreadHeadWarning, UnreadTensorWarning
 from tx8fast.frontend.hf import HfOptions, import_hf
 from tx8fast.frontend.hf.checkpoint import load_weights
 from tx8fast.frontend.hf.config import parse_config
@@ -91,7 +92,6 @@ HARMLESS = {
     "vision_tower.layers.0.q_proj.bias": (8,),
     "multi_modal_projector.norm.weight": (8,),
     "mtp.layers.0.norm.weight": (8,),
-    "score.weight": (2, 32),
 }
 
 
@@ -99,6 +99,7 @@ def test_what_does_not_matter_is_passed_by(tmp_path):
     directory = checkpoint(tmp_path, "mistral", HARMLESS)
     with warnings.catch_warnings():
         warnings.simplefilter("error", UnreadTensorWarning)
+        warnings.simplefilter("error", UnreadHeadWarning)
         import_hf(directory, HfOptions(seq=4))
 
 
@@ -119,11 +120,41 @@ def test_what_may_matter_is_told(tmp_path, extra):
         import_hf(directory, HfOptions(seq=4))
 
 
+@pytest.mark.parametrize(
+    "family, head",
+    [
+        ("mistral", "score.weight"),
+        ("mistral", "v_head.summary.weight"),
+        ("bert", "classifier.weight"),
+        ("bert", "qa_outputs.bias"),
+        ("bert", "cls.predictions.transform.dense.weight"),
+        ("vit", "decoder.0.weight"),
+    ],
+)
+def test_a_head_that_is_left_away_is_told(tmp_path, family, head):
+    size = {} if family == "vit" else {"seq": 4}
+    shown = re.escape(head.replace(".0.", ".*."))
+    with pytest.warns(
+        UnreadHeadWarning, match=f"a head that is left away, '{shown}': a program of a {family} gives what goes into it"
+    ):
+        import_hf(checkpoint(tmp_path, family, {head: (2, 32)}), HfOptions(**size))
+
+
 @pytest.mark.parametrize("key", ["lm_head.bias", "model.norm.bias", "model.embed_norm.weight"])
 def test_what_stands_around_the_layers_is_no_less_refused(tmp_path, key):
     directory = checkpoint(tmp_path, "mistral", {key: (32,)})
     with pytest.raises(ImportModelError, match=f"reads '{key}', and without"):
         import_hf(directory, HfOptions(seq=4))
+
+
+def test_a_decoder_without_a_head_of_words_says_what_it_may_be(tmp_path):
+    config, weights = family_config("mistral"), family_weights(family_config("mistral"))
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    write_weights(tmp_path, {k: v for k, v in weights.items() if k != "lm_head.weight"})
+    with pytest.raises(
+        ImportModelError, match="'lm_head.weight' is absent.*: these are layers alone, or those of another task"
+    ):
+        import_hf(tmp_path, HfOptions(seq=4))
 
 
 def test_keys_of_a_layer_that_uses_those_of_another_may_be_stored_once_more():

@@ -6,6 +6,7 @@ May import: weights, errors, frontend.hf. Must not: know the IR; read tensor byt
 from __future__ import annotations
 
 import os
+import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
@@ -72,6 +73,7 @@ def load_weights(
     `dtype` or bfloat16. Raises ImportModelError that lists every absent or misfitting tensor.
     """
     table = WeightTable(root)
+    entries = entries if entries is None else _renamed(names_of(c).written, entries)
     prefix = _prefix(c, entries)
     stored = c.dtype or dtype or DEFAULT_DTYPE
     slots = list(all_slots(c, prefix))
@@ -86,9 +88,23 @@ def load_weights(
     if entries is not None:
         config = "its metadata" if c.gguf else "config.json"
         doing = f"matching checkpoint {os.path.basename(str(path))} ({len(entries)} tensors) with {config}"
-        problems = binder.problems or check_unread(c, prefix, entries, lambda key: key in table or "%" + key in table)
+        problems = _headless(c, prefix, binder.problems) or check_unread(
+            c, prefix, entries, lambda key: key in table or "%" + key in table
+        )
         raise_all(ImportModelError, doing, problems)
     return ModelWeights(table, bound, stored)
+
+
+def _headless(c: ModelConfig, prefix: str, problems: list[str]) -> list[str]:
+    """Say of a model that lacks a head of words alone what it may be."""
+    key = f"'{outer_key(names_of(c), 'lm_head', prefix)}." if "lm_head" in names_of(c).outer else "'"
+    if c.encoder or not problems or not all(p.startswith(key) for p in problems):
+        return problems
+    return [
+        *problems[:-1],
+        f"{problems[-1]}: these are layers alone, or those of another task, and a program of a {c.model_type} gives logits of words; export "
+        "the model to ONNX and compile that",
+    ]
 
 
 def _modern(entries: dict[str, CheckpointEntry]) -> dict[str, CheckpointEntry]:
@@ -99,6 +115,17 @@ def _modern(entries: dict[str, CheckpointEntry]) -> dict[str, CheckpointEntry]:
         old = next((n for n in names if key.endswith(n)), None)
         renamed[key if old is None else key.removesuffix(old) + names[old]] = entry
     return renamed
+
+
+def _renamed(written: Mapping[str, str], entries: Entries) -> Entries:
+    """Return the tensors by the names of the published files, whatever the library's newer versions call them."""
+    found = dict(entries)
+    for pattern, name in written.items():
+        for key in entries:
+            ours = re.sub(pattern, name, key)
+            if ours not in entries:
+                found[ours] = found.pop(key)
+    return found
 
 
 def _prefix(c: ModelConfig, entries: Entries | None) -> str:

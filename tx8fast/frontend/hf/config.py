@@ -105,22 +105,24 @@ def _read(kind: str, raw: dict[str, Any], doing: str, seen: set[str]) -> ModelCo
     for new, old in family.aliases.items():
         if raw.get(new) is not None:
             seen.add(new)
-            raw = {old: raw[new], **raw}
+        if new in raw and raw.get(old) is None:
+            raw = {**raw, old: raw[new]}
     for key, listed in family.counted.items():
         if raw.get(key) is None and isinstance(raw.get(listed), list):
             raw = {**raw, key: len(raw[listed])}
-    usual = family.defaults  # also where the file says null, but for `head_dim`, which is the width over the heads then
-    r = Reader(
-        Watched(
-            {**usual, **{k: v for k, v in raw.items() if v is not None or k not in usual or k == "head_dim"}}, seen
-        ),
-        family.keys,
-    )
+    usual = family.defaults  # also where the file says null, but for keys of which that says something
+    given = {k: v for k, v in raw.items() if v is not None or k not in usual or _null_says(k, usual[k])}
+    r = Reader(Watched({**usual, **given}, seen), family.keys)
     common = {**_common(r, kind, family), "quantization": read_scheme(r)}
     # stand-ins for bad sizes let the family's own keys be checked too
     fields = family.read(r, {**common, "heads": common["heads"] or 1, "layers": common["layers"] or 0})
     raise_all(ImportModelError, doing, r.problems)
     return ModelConfig(**fields)
+
+
+def _null_says(key: str, usual: Any) -> bool:
+    """Return whether null is a value of a key: a switch that is off, heads as many or as wide as others say, none of something."""
+    return type(usual) is bool or key in ("head_dim", "num_key_value_heads", "q_lora_rank", "n_routed_experts")
 
 
 def _common(r: Reader, kind: str, family: Family) -> dict[str, Any]:

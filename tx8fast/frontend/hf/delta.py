@@ -42,6 +42,7 @@ def delta(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, Made]:
     query, key = (unit(m, c.key_heads, y, at) for y in parts[:2])
     query = m.scaled(query, c.key_width**-0.5, at + ".query")
     pace = b("sigmoid", wide(m, m.linear(x, at + ".pace_proj"), at), loc=at + ".pace")
+    pace = m.scaled(pace, c.pace, at + ".pace")
     step = b("add", wide(m, m.linear(x, at + ".step_proj"), at), m.param(at + ".dt_bias", WIDE), loc=at + ".step")
     rate = b("neg", b("exp", m.param(at + ".A_log", WIDE), loc=at + ".rate"), loc=at + ".rate")
     decay = b("mul", b("softplus", step, loc=at + ".step"), rate, loc=at + ".decay")
@@ -51,7 +52,7 @@ def delta(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, Made]:
         y, state = _step(m, c, query, key, parts[2], pace, decay, past.past(i, "state"), at)
     batch, seq, _ = y.shape
     y = b("reshape", y, shape=(batch, seq, c.value_heads, c.value_width), loc=at + ".norm")
-    y = b("rmsnorm", y, m.param(at + ".norm.weight", WIDE), eps=m.c.norm_eps, loc=at + ".norm")
+    y = b("rmsnorm", y, m.param(at + ".norm.weight", WIDE), eps=c.eps or m.c.norm_eps, loc=at + ".norm")
     y = b("reshape", y, shape=(batch, seq, c.value_heads * c.value_width), loc=at + ".norm")
     y = b("swiglu", wide(m, m.linear(x, at + ".gate_proj"), at), y, act="silu", loc=at + ".gate")
     y = y if m.dtype == WIDE else b("convert", y, dtype=m.dtype, loc=at)

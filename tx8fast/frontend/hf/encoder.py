@@ -48,7 +48,9 @@ def encoder(m: Blocks, args: dict[str, Value]) -> dict[str, Value]:
             results["embeds"] = m.linear(pooled, "projection")
     for result, module in (("pooler_output", "pooler"), ("logits", "classifier")):
         if m.has(module + ".weight") and m.has(module + ".bias"):
-            y = m.linear(row(m, x, 0), module)
+            y = row(m, x, 0)
+            y = _with_mean(m, x, y) if module == "classifier" and c.mean_classified else y
+            y = m.linear(y, module)
             y = m.b("tanh", y, loc=module) if module == "pooler" else y
             results[result] = _flat(m, y, module)
     return results
@@ -156,6 +158,14 @@ def row(m: Blocks, x: Value, at: int) -> Value:
         step=(1, 1, 1),
         loc="first_token" if at == 0 else "last_token",
     )
+
+
+def _with_mean(m: Blocks, x: Value, first: Value) -> Value:
+    """Return the first row of every sequence and, behind it, the mean of the others [batch, 1, 2 * hidden]."""
+    b, (batch, rows, hidden) = m.b, x.shape
+    rest = b("slice", x, start=(0, 1, 0), size=(batch, rows - 1, hidden), step=(1, 1, 1), loc="patches")
+    total = b("reduce", rest, op="add", axes=(1,), keepdims=True, loc="patches")
+    return b("concat", first, m.scaled(total, 1 / (rows - 1), "patches"), axis=2, loc="classifier")
 
 
 def _flat(m: Blocks, x: Value, loc: str) -> Value:

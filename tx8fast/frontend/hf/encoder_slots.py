@@ -15,7 +15,7 @@ def patches(s: SlotList, image: Image) -> Iterator[Slot]:
     c, lead = s.c, () if image.flat else (1,)
     # stored [out, channel, row, column]; the convolution wants [row, column, out, channel]
     shape, steps = (image.channels, image.patch_height, image.patch_width), [("transpose", [2, 3, 0, 1])]
-    if image.frames > 1:
+    if image.frames:
         shape, steps = (image.channels, image.frames, *shape[1:]), [("sum", 2), *steps]
     yield s.outer("patches", (c.hidden, *shape), steps=tuple(steps))
     if image.bias:

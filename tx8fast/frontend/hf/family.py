@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import field, replace
 from typing import Any
 
-from tx8fast.frontend.hf.reader import Reader
+from tx8fast.frontend.hf.reader import Reader, positive
 from tx8fast.records import dataclass
 
 #: hidden_act of the config -> name of the op, also the activation of `swiglu`
@@ -48,7 +48,8 @@ class Names:
     """A family's spelling. `prefixes`: of the base model, the first that the checkpoint has wins.
 
     `layer`: a layer's prefix; `modules`: graph name -> stored name within a layer; `outer`: outside of the layers,
-    a leading "^" goes before the prefix; `stacks`: expert matrices stored in one tensor.
+    a leading "^" goes before the prefix; `stacks`: expert matrices stored in one tensor; `written`: pattern -> the name here
+    of tensors that newer versions of the library write under another.
     """
 
     prefixes: tuple[str, ...]
@@ -56,6 +57,7 @@ class Names:
     modules: Mapping[str, str]
     outer: Mapping[str, str]
     stacks: Mapping[str, Stack] = field(default_factory=dict)
+    written: Mapping[str, str] = field(default_factory=dict)
 
     def at(self, prefixes: tuple[str, ...], layer: str) -> Names:
         return replace(self, prefixes=prefixes, layer=layer)
@@ -148,7 +150,7 @@ def root_of_width(key: str, default: bool = False) -> Read:
 
 def cap(key: str, default: float = 0.0) -> Read:
     """A soft cap; null in the file switches it off."""
-    return lambda r, f: r.number(key, 0.0 if key in r.raw else default)
+    return lambda r, f: r.get(key, 0.0 if key in r.raw else default, "a number > 0, or null for no cap", positive)
 
 
 def when(key: str, value: Any, default: bool = False, otherwise: Any = "") -> Read:

@@ -151,7 +151,7 @@ def routing_weights(m: Blocks, name: str, x: Value) -> Value:
     if logits.dtype != ROUTING:
         logits = b("convert", logits, dtype=ROUTING, loc=name)
     none = m.derived(f"%no_expert/{tokens}x{e.count}", "fill", {"value": 0.0}, (tokens, e.count), ROUTING)
-    if e.jitter:
+    if e.jitter >= 0:
         weights = _drawn(m, name, logits, none)
         return weights if m.dtype == ROUTING else b("convert", weights, dtype=m.dtype, loc=name)
     scores = b("softmax", logits, axis=-1, loc=name) if e.scores == "softmax" else b("sigmoid", logits, loc=name)

@@ -121,11 +121,19 @@ def _streams(s: SlotList, i: int) -> Iterator[Slot]:
 
 
 def optional_slots(c: ModelConfig, prefix: str) -> Iterator[Slot]:
-    """Yield what an encoder's checkpoint may have on top; -1 = any size."""
+    """Yield what a checkpoint may have on top; -1 = any size."""
     s = SlotList(c, prefix)
-    for module, rows in (("pooler", c.hidden), ("classifier", -1), ("projection", -1)):
+    loose = replace(c, qkv_bias=True, out_bias=True)
+    for i in range(c.layers if c.loose_bias else 0):
+        if c.mixer(i) == "attention":
+            yield from (n for n in _attention(SlotList(loose, prefix), i) if n.name.endswith(".bias"))
+    for module, rows, columns in (
+        ("pooler", c.projection or c.hidden, c.hidden),
+        ("classifier", -1, c.hidden * (1 + c.mean_classified)),
+        ("projection", -1, c.hidden),
+    ):
         if c.encoder and module in s.names.outer:
-            yield s.outer(module, (rows, c.hidden))
+            yield s.outer(module, (rows, columns))
             yield s.outer(module, (rows,), ".bias")
 
 

@@ -38,7 +38,10 @@ def scan(s: SlotList, i: int) -> Iterator[Slot]:
 
 
 def delta(s: SlotList, i: int) -> Iterator[Slot]:
-    """Projections stored fused by key head, or one below the other."""
+    """Projections stored fused by key head, one below the other, or apart."""
+    if "delta.apart" in s.names.modules:
+        yield from _delta_apart(s, i)
+        return
     c: Delta = s.c.keeper("delta")
     key, at, h, times = s.key(i, "delta"), f"layers.{i}.delta.", s.c.hidden, c.value_heads // c.key_heads
     if "delta.fused" in s.names.modules:
@@ -65,6 +68,20 @@ def delta(s: SlotList, i: int) -> Iterator[Slot]:
         yield Slot(at + name, (f"{key}.{name}",), (c.value_heads,))
     yield Slot(at + "norm.weight", (key + ".norm.weight",), (c.value_width,))
     yield from _whole(at + "out_proj", key + ".out_proj", h, c.values, False)
+
+
+def _delta_apart(s: SlotList, i: int) -> Iterator[Slot]:
+    c: Delta = s.c.keeper("delta")
+    key, at, h = s.key(i, "delta"), f"layers.{i}.delta.", s.c.hidden
+    for name, rows in (("query", c.keys), ("key", c.keys), ("value", c.values)):
+        yield from _whole(f"{at}{name}_proj", f"{key}.{name[0]}_proj", rows, h, False)
+        yield from _taps(f"{at}{name}_conv", f"{key}.{name[0]}_conv1d", rows, c.taps, False)
+    for name, letter, rows in (("gate", "g", c.values), ("pace", "b", c.value_heads), ("step", "a", c.value_heads)):
+        yield from _whole(f"{at}{name}_proj", f"{key}.{letter}_proj", rows, h, False)
+    for name in ("dt_bias", "A_log"):
+        yield Slot(at + name, (f"{key}.{name}",), (c.value_heads,))
+    yield Slot(at + "norm.weight", (key + ".o_norm.weight",), (c.value_width,))
+    yield from _whole(at + "out_proj", key + ".o_proj", h, c.values, False)
 
 
 def _split(name: str, key: str, rows: Rows, cols: int, bias: bool) -> Iterator[Slot]:

@@ -58,6 +58,8 @@ ROWS = {
     "shared_experts.down_proj": UNITS,
     "experts.down_proj": EXPERT_UNITS,
 }
+#: tables with a column for every head
+TABLES = {"relative": HEADS}
 
 
 @dataclass(frozen=True)
@@ -108,9 +110,6 @@ def _check(c: ModelConfig, n: int, what: str) -> None:
         raise UnsupportedError(
             f"{what}: {c.model_type} normalises all heads together, which cannot be cut over chips; drop --tp"
         )
-    if c.cross or c.relative is not None:
-        kind = "the sides of an encoder-decoder" if c.cross else "learned summands of scores by distance"
-        raise UnsupportedError(f"{what}: --tp does not cut {kind} yet; drop --tp")
     problems = [f"{size} {name} do not divide by {n}" for name, size in _sizes(c).items() if size % n]
     if _attends(c) and c.latent is None and c.kv_heads % n and n % c.kv_heads:
         problems.append(f"{c.kv_heads} key heads neither divide by {n} nor divide it")
@@ -139,7 +138,7 @@ def _what(c: ModelConfig, n: int, name: str) -> str | None:
         return "vocabulary"
     if c.qk_norm == "heads" and module in HEAD_GAINS:
         return HEAD_GAINS[module]
-    return None if module in ROWS and kind == "bias" else ROWS.get(module) or COLUMNS.get(module)
+    return None if module in ROWS and kind == "bias" else ROWS.get(module) or COLUMNS.get(module) or TABLES.get(module)
 
 
 def _place(name: str) -> tuple[str, str]:
@@ -175,7 +174,7 @@ def _sizes(c: ModelConfig) -> dict[str, int]:
 def _cut(c: ModelConfig, weights: ModelWeights, p: Parallel, name: str, bound: Bound) -> Bound:
     """Return the slot's entry as the chips hold it."""
     module, kind = _place(name)
-    by_rows = module in ROWS
+    by_rows = module in ROWS or module in TABLES
     what = _what(c, p.parts, name)
     if what is None:
         return bound

@@ -82,8 +82,20 @@ class Reader:
     def number(self, key: str, default: Any = ...) -> Any:
         return self.get(key, default, "a number > 0", positive)
 
+    def amount(self, key: str, default: Any = ...) -> float:
+        return (
+            self.get(key, default, "a number >= 0", lambda v: positive(v) or (type(v) in (int, float) and v == 0))
+            or 0.0
+        )
+
+    def real(self, key: str, default: Any = ...) -> float:
+        return self.get(key, default, "a number", finite) or 0.0
+
     def flag(self, key: str, default: bool = False) -> bool:
-        return bool(self.get(key, default, "true or false", lambda v: type(v) is bool))
+        """Return a switch, `default` where the file does not say; null is off."""
+        key = self.spelling.get(key, key)
+        off = key in self.raw and self.raw[key] is None
+        return not off and bool(self.get(key, default, "true or false", lambda v: type(v) is bool))
 
     def text(self, key: str, default: Any, known: Mapping[str, Any]) -> Any:
         value = self.get(key, default, f"one of {', '.join(known)}", lambda v: type(v) is str and v in known)
@@ -112,6 +124,10 @@ class Reader:
         return [known[t] for t in value]
 
 
-def positive(value: Any) -> TypeGuard[float]:
+def finite(value: Any) -> TypeGuard[float]:
     """True for a number that f64 holds; whole numbers of JSON may be larger."""
-    return type(value) in (int, float) and 0 < value <= sys.float_info.max
+    return type(value) in (int, float) and abs(value) <= sys.float_info.max
+
+
+def positive(value: Any) -> TypeGuard[float]:
+    return finite(value) and value > 0

@@ -79,7 +79,8 @@ def read_rope(
     if positive(scaling.get("alpha")) and head_dim and head_dim > 2:
         base = (base or theta) * scaling["alpha"] ** (head_dim / (head_dim - 2))
     share = raw.get("partial_rotary_factor")
-    share = r.value("partial_rotary_factor", part or 1.0) if share is None else share
+    said = "partial_rotary_factor" in r.raw  # with null: of nothing but whole heads
+    share = r.value("partial_rotary_factor", 1.0 if said else part or 1.0) if share is None else share
     if part is None and kind != "proportional" and share != 1:
         r.problems.append(f"key 'partial_rotary_factor' is {share!r}, supported: 1.0 (this family turns whole heads)")
         share = 1.0

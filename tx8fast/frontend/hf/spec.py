@@ -63,7 +63,7 @@ class Experts:
     shared_mean: bool = False  # the mean of what chosen and shared experts give, not their sum
     weigh_inputs: bool = False  # the weight multiplies what goes into an expert, not what comes out of it
     jitter: float = (
-        0.0  # > 0: experts are drawn one after another among those within this relative distance of the best
+        -1.0  # >= 0: experts are drawn one after another among those within this relative distance of the best
     )
 
 
@@ -157,7 +157,7 @@ class Image:
     bias: bool = True  # of the patches' product
     class_token: bool = True
     flat: bool = False
-    frames: int = 1  # that the patches' product tells apart; of a still image all are the same
+    frames: int = 0  # that the patches' product tells apart, 0: it knows none; of a still image all are the same
 
     @property
     def patches(self) -> tuple[int, int]:
@@ -252,7 +252,8 @@ class ModelConfig:
     #: causal); "prompt": all rows of a prompt do
     together: str = ""
     pool: str = ""  # what an encoder gives besides its last hidden states: a name of `encoder.POOLS`
-    projection: int = 0  # width of what the pool "last" gives
+    mean_classified: bool = False  # a classifier sees the first row and, behind it, the mean of the others
+    projection: int = 0  # width of what the pool "last" and a pooler give, 0: that of the layers
     end_token: int = 0  # the token whose place the pool "end" takes
     layer_scale: bool = False  # learned factors per channel behind attention and feed-forward part
     stream: Stream | None = None
@@ -289,6 +290,7 @@ class ModelConfig:
     out_bias: bool = False
     mlp_bias: bool = False
     head_bias: bool = False
+    loose_bias: bool = False  # of the attention, where the checkpoint has them
     loose_head: bool = False  # the embedding serves where the checkpoint has no head of its own
     qk_norm: str = ""  # "head": every head on its own, "heads": likewise with own gains, "full": the whole projection
     qk_norm_bias: bool = False

@@ -88,7 +88,7 @@ class Scan:
 @dataclass(frozen=True, slots=True)
 class Delta:
     """A state per value head [key width, value width] that decays and is corrected (gated delta rule). Groups of value heads share a key
-    head; `taps` of the convolutions in front."""
+    head; `taps` of the convolutions in front; `pace`: the most of a correction that is made; `eps` of the norm behind, 0: that of the model."""
 
     kind: ClassVar[str] = "delta"
     key_heads: int
@@ -96,6 +96,8 @@ class Delta:
     key_width: int
     value_width: int
     taps: int
+    pace: float = 1.0
+    eps: float = 0.0
 
     @property
     def keys(self) -> int:

@@ -3,7 +3,8 @@
 May import: errors, frontend.hf. Must not: read tensor bytes; know the IR.
 
 A bias of a module whose weight is read, and a norm beside modules that are, always change the results: the checkpoint is of another
-family, or its config leaves out a key. Of other tensors of the layers nobody can tell by the name; they are told.
+family, or its config leaves out a key. Of other tensors of the layers nobody can tell by the name; they are told. So are heads that are
+left away: the program ends in front of them.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from tx8fast.errors import UnreadTensorWarning
+from tx8fast.errors import UnreadHeadWarning, UnreadTensorWarning
 from tx8fast.frontend.hf.slots import names_of
 from tx8fast.frontend.hf.spec import ModelConfig
 
 #: tables that are computed, masks, counters, constants of activations; a T5's places between two sequences, which it has none of
 _COMPUTED = re.compile(
     r"inv_freq$|rotary_emb\.|rope_freqs|rot_embd|position_ids$|masked_bias$|causal_mask$|num_batches_tracked$|act_fn\.(beta|eps)$"
-    r"|EncDecAttention\.relative_attention_bias"
+    r"|EncDecAttention\.relative_attention_bias|self_attn\.(slope_rate|(query|key|diagonal)_decay)$"
 )
 #: beside quantised weights: scales of activations and of caches, orders of features, shapes, names of formats
 _BESIDE_WEIGHTS = re.compile(
@@ -31,6 +32,11 @@ _BESIDE_WEIGHTS = re.compile(
 _AHEAD = re.compile(r"\b(eh_proj|enorm|hnorm|shared_head|nextn)\b")
 #: modules that look at images or sound, or predict further tokens, below the prefix of a language model
 _ELSEWHERE = re.compile(r"vis|image|audio|speech|modal|mm_|project|connector|tower|sampl|mtp|lm_head|encoder|decoder")
+#: modules behind a model, of a task of their own; that of the words may be stored beside an embedding that serves as it
+_HEAD = re.compile(
+    r"(score|classifier|pre_classifier|qa_outputs|head|cls|predictions|(?!lm_)\w+_(predictions|head|classifier)"
+    r"|vocab_(transform|layer_norm|projector)|decoder(?=\.(\d+|bias|weight)\b)|lm_head(?=\.(dense|layer_norm|decoder)\b))\."
+)
 _NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
 _SHOWN = 6
 
@@ -66,6 +72,17 @@ def check_unread(c: ModelConfig, prefix: str, stored: Iterable[str], is_read: Ca
         warnings.warn(
             f"nothing of a {c.model_type} reads {_patterns(loose)}, which the checkpoint has: compare results with the original's",
             UnreadTensorWarning,
+            stacklevel=2,
+        )
+    heads = [
+        k
+        for k in stored
+        if not is_read(k) and not _COMPUTED.search(k) and _HEAD.match(k) and not (prefix and k.startswith(prefix))
+    ]
+    if heads:
+        warnings.warn(
+            f"the checkpoint has a head that is left away, {_patterns(heads)}: a program of a {c.model_type} gives what goes into it",
+            UnreadHeadWarning,
             stacklevel=2,
         )
     if not strict:

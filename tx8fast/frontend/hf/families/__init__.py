@@ -22,6 +22,7 @@ from tx8fast.frontend.hf.families import (
     short_conv,
     sparse,
     vision,
+    zamba,
 )
 from tx8fast.frontend.hf.family import Family
 
@@ -43,6 +44,7 @@ FAMILIES: dict[str, Family] = {
         seq2seq,
         short_conv,
         hybrid,
+        zamba,
         delta,
         recurrent,
         linear,

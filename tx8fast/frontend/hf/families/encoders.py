@@ -25,7 +25,7 @@ def _behind_padding(r: Reader, f: Fields) -> Fields:
 def _near(r: Reader, f: Fields) -> Fields:
     """Layers that see half of `local_attention` tokens each way, but every so many, which see everything."""
     every = r.size("global_attn_every_n_layers", 3) or 3
-    window = (r.size("local_attention", 128) or 128) // 2 + 1
+    window = r.count("local_attention", 128) // 2 + 1
     types = r.layer_list("layer_types", f["layers"], {"full_attention": 0, "sliding_attention": window})
     windows = tuple(types) if types is not None else tuple(window if i % every else 0 for i in range(f["layers"]))
     return {"windows": windows, "unnormed": ("0.attn_norm",)}
@@ -261,8 +261,8 @@ _DEBERTA = replace(
 FAMILIES: dict[str, Family] = {
     "bert": _BERT,
     "roberta": _ROBERTA,
-    "xlm-roberta": _ROBERTA.like("as roberta", defaults={"type_vocab_size": 1}),
-    "camembert": _ROBERTA.like("as roberta", defaults={"type_vocab_size": 1}),
+    "xlm-roberta": _ROBERTA.like("as roberta"),
+    "camembert": _ROBERTA.like("as roberta"),
     "distilbert": _DISTILBERT,
     "electra": _ELECTRA,
     "albert": _ALBERT,

@@ -38,6 +38,9 @@ _DEEPSEEK2 = Family(
         "qk_rope_head_dim": 64,
         "v_head_dim": 128,
         "n_shared_experts": 2,
+        "q_lora_rank": 1536,
+        "n_routed_experts": 64,
+        "moe_intermediate_size": 1407,
     },
     aliases=_ROUTED,
     fixed={"topk_method": ("greedy", "group_limited_greedy"), "scoring_func": ("softmax",), "norm_topk_prob": (False,)},
@@ -45,7 +48,8 @@ _DEEPSEEK2 = Family(
 _DEEPSEEK3 = Family(
     "latent attention, sigmoid scores with a correction bias, groups by the sum of their two best, yarn with its softmax "
     "temperature",
-    LATENT,
+    # what the library saves of a Kimi K2.5 calls the layers as those of its tower
+    replace(LATENT, written={r"^language_model\.model\.blocks\.": "language_model.model.layers."}),
     biases(),
     (
         latent_attention(_rotation_style),
@@ -58,6 +62,10 @@ _DEEPSEEK3 = Family(
         "topk_group": 4,
         "routed_scaling_factor": 2.5,
         "n_shared_experts": 1,
+        "n_routed_experts": 256,
+        "num_experts_per_tok": 8,
+        "moe_intermediate_size": 2048,
+        "first_k_dense_replace": 3,
     },
     aliases=_ROUTED,
     fixed={"topk_method": ("noaux_tc",), "scoring_func": ("sigmoid",), "mlp_bias": (False,)},
@@ -161,7 +169,7 @@ _PHIMOE = Family(
     "experts drawn one after another (sparse mixer), layer norms, bias of the logits",
     BLOCK_SPARSE,
     {**biases(), "head_bias": flag("lm_head_bias"), "windows": all_layers()},
-    (rotation(), routed("num_local_experts", jitter=number("router_jitter_noise", 0.01))),
+    (rotation(), routed("num_local_experts", jitter=lambda r, f: r.amount("router_jitter_noise", 0.01))),
     keys={"layer_norm_eps": "rms_norm_eps"},
     norm="layer",
     aliases={"num_experts": "num_local_experts"},
@@ -354,7 +362,7 @@ _MINIMAX_M2 = Family(
 )
 _GRANITE_SHARED = _GRANITEMOE.like(
     "granitemoe with a shared expert",
-    parts=(lambda r, f: {"experts": replace(f["experts"], shared=r.count("shared_intermediate_size", 1024))},),
+    parts=(lambda r, f: {"experts": replace(f["experts"], shared=r.count("shared_intermediate_size", 0))},),
     names=_GRANITEMOE.names.but(shared__gate_up="shared_mlp.input_linear", shared__down="shared_mlp.output_linear"),
 )
 

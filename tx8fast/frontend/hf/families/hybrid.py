@@ -11,9 +11,8 @@ from typing import Any
 from tx8fast.frontend.hf.families.experts import FAMILIES as EXPERTS
 from tx8fast.frontend.hf.families.names import LLAMA, OUTER
 from tx8fast.frontend.hf.family import Family, Fields, Names, Part, biases, flag
-from tx8fast.frontend.hf.reader import Reader, positive
+from tx8fast.frontend.hf.reader import Reader, finite
 from tx8fast.frontend.hf.rope import rotation
-from tx8fast.frontend.hf.spec import Shared
 from tx8fast.frontend.hf.states import Scan
 
 _KINDS = {
@@ -41,10 +40,10 @@ def _scan(
 
     def read(r: Reader, f: Fields) -> Fields:
         number = r.size(heads, 128) or 1
-        if r.value(width) == "auto":
+        if r.value(width, "auto") == "auto":
             lanes = int((r.number(inner, 2) or 1) * (f["hidden"] or 1)) // number or 1
         else:
-            lanes = r.size(width, 64) or 1
+            lanes = r.size(width) or 1
         shared = r.size(groups, 1) or 1
         if number % shared:
             r.problems.append(f"{heads} {number} is not a multiple of {groups} {shared}")
@@ -52,7 +51,7 @@ def _scan(
         found = Scan(
             number,
             lanes,
-            r.size(state, 128) or 1,
+            r.size(state, 256) or 1,
             shared,
             r.size(taps, 4) or 1,
             r.size(chunk, 256) or 1,
@@ -71,7 +70,7 @@ def _limits(r: Reader) -> tuple[float, float]:
     return low, high
 
 
-def _least(r: Reader, f: Fields) -> tuple[float, float]:
+def least(r: Reader, f: Fields) -> tuple[float, float]:
     """The limits of families that read the smallest step alone."""
     return r.number("time_step_min", 0.001) or 0.0, float("inf")
 
@@ -139,6 +138,7 @@ _MAMBA2 = Family(
         "layer_norm_epsilon": 1e-5,
         "num_heads": 128,
         "head_dim": 64,
+        "state_size": 128,
         "n_groups": 8,
         "hidden_size": 4096,
         "num_hidden_layers": 64,
@@ -193,12 +193,10 @@ _GRANITE_HYBRID = replace(
 
 def _multipliers(r: Reader, f: Fields) -> Fields:
     """Factors of what single matrices give; two factors of one place are one."""
-    of = {
-        k: r.number(f"{k}_multiplier", 1.0) or 1.0
-        for k in ("key", "attention_in", "attention_out", "ssm_in", "ssm_out")
-    }
+    of = {k: r.real(f"{k}_multiplier", 1.0) for k in ("key", "attention_in", "attention_out", "ssm_in", "ssm_out")}
     gate, down = r.get("mlp_multipliers", [1.0, 1.0], "two numbers", lambda v: _numbers(v, 2)) or [1.0, 1.0]
     parts = r.get("ssm_multipliers", [1.0] * 5, "five numbers", lambda v: _numbers(v, 5)) or [1.0] * 5
+    head = r.get("lm_head_multiplier", 1.0, "a number other than 0", lambda v: finite(v) and v != 0)
     places = {
         "self_attn.q_proj": of["attention_in"],
         "self_attn.k_proj": of["attention_in"] * of["key"],
@@ -216,25 +214,24 @@ def _multipliers(r: Reader, f: Fields) -> Fields:
     return {
         "multipliers": tuple((k, v) for k, v in places.items() if v != 1.0),
         "mixers": ("attention+scan",) * f["layers"],
-        "logits_divisor": 1.0 / (r.number("lm_head_multiplier", 1.0) or 1.0),
-        "embedding_scale": r.number("embedding_multiplier", 1.0) or 1.0,
+        "logits_divisor": 1.0 / (head or 1.0),
+        "embedding_scale": r.real("embedding_multiplier", 1.0),
     }
 
 
 def _numbers(value: Any, count: int) -> bool:
-    return type(value) is list and len(value) == count and all(positive(v) for v in value)
+    return type(value) is list and len(value) == count and all(finite(v) for v in value)
 
 
 _FALCON_H1 = Family(
     "attention and a state-space scan side by side in every layer, multipliers of what the matrices give",
     _FED,
-    {},
+    {"mlp_bias": flag("mlp_bias")},
     (rotation(), _scan(norm=flag("mamba_rms_norm"), norm_first=flag("mamba_norm_before_gate", True)), _multipliers),
     defaults={"rms_norm_eps": 1e-5, "num_key_value_heads": 8},
     fixed={
         "hidden_act": ("silu",),
         "attention_bias": (False,),
-        "mlp_bias": (False,),
         "projectors_bias": (False,),
         "mamba_proj_bias": (False,),
     },
@@ -286,7 +283,13 @@ _NEMOTRON_H = Family(
         },
         {**OUTER, "embed_tokens": "embeddings", "norm": "norm_f"},
     ),
-    {**biases(), "mlp_bias": flag("mlp_bias"), "gated": False, "wide_residual": flag("residual_in_fp32")},
+    {
+        # files of the original code have the biases that the key says, the library's never do
+        "loose_bias": flag("attention_bias"),
+        "mlp_bias": flag("mlp_bias"),
+        "gated": False,
+        "wide_residual": flag("residual_in_fp32"),
+    },
     (
         _scan(
             "mamba_num_heads",
@@ -296,7 +299,7 @@ _NEMOTRON_H = Family(
             "conv_kernel",
             "chunk_size",
             "use_conv_bias",
-            limits=_least,
+            limits=least,
         ),
         _nemotron,
     ),
@@ -308,82 +311,15 @@ _NEMOTRON_H = Family(
         "layer_types": "layers_block_type",
     },
     counted={"num_hidden_layers": "layers_block_type"},
-    defaults={"mlp_hidden_act": "relu2", "layer_norm_epsilon": 1e-5, "head_dim": 128, "num_key_value_heads": 8},
-    fixed={"mamba_hidden_act": ("silu",), "use_bias": (False,), "tie_word_embeddings": (False,)},
-)
-
-
-def _zamba2(r: Reader, f: Fields) -> Fields:
-    """Layers shared in front of some scans: of so many, one after the other."""
-    layers, hidden = f["layers"], f["hidden"] or 1
-    usual = [0, *([0] * 5 + [1]) * 7, *[0] * 4, 1, *[0] * 3, 1, 0, 0]
-    kinds = r.layer_list("layers_block_type", layers, {"mamba": 0, "linear_attention": 0, "hybrid": 1})
-    kinds = kinds or [usual[i] if i < len(usual) else 0 for i in range(layers)]
-    places, many = [i for i, kind in enumerate(kinds) if kind], r.size("num_mem_blocks", 1) or 1
-    number = {i: n for n, i in enumerate(places)}
-    lender = tuple(places[number[i] % many] if kind else -1 for i, kind in enumerate(kinds))
-    lanes = max(1, 2 * hidden // f["heads"])
-    if 2 * hidden % f["heads"]:
-        r.problems.append(f"hidden_size {hidden} twice is not a multiple of num_attention_heads {f['heads']}")
-    heads = r.size("n_mamba_heads", 8) or 1
-    inner = int((r.number("mamba_expand", 2) or 1) * hidden)
-    if inner % heads:
-        r.problems.append(f"mamba_expand times hidden_size {inner} is not a multiple of n_mamba_heads {heads}")
-    groups = r.size("mamba_ngroups", 1) or 1
-    found = Scan(
-        heads,
-        inner // heads,
-        r.size("mamba_d_state", 64) or 1,
-        groups,
-        r.size("mamba_d_conv", 4) or 1,
-        r.size("chunk_size", 256) or 1,
-        limits=_least(r, f),
-        norm_groups=groups,
-    )
-    fields = rotation(width=lambda r, f: lanes)(r, f) if r.flag("use_mem_rope") else {"rope_of": (-1,) * layers}
-    shared = Shared(
-        lender,
-        tuple(number.get(i, -1) for i in range(layers)),
-        r.size("adapter_rank", 128) or 1,
-        r.flag("use_shared_attention_adapter"),
-    )
-    return {
-        **fields,
-        "keepers": (found,),
-        "fed": (False,) * layers,
-        "head_dim": lanes,
-        "attention_scale": (lanes / 2) ** -0.5,
-        "mixers": tuple("shared+scan" if kind else "scan" for kind in kinds),
-        "shared": shared,
-    }
-
-
-_ZAMBA2 = Family(
-    "state-space layers, in front of some of them one of a few transformer layers that these places share, with residuals of low rank of their "
-    "own",
-    Names(
-        ("model.",),
-        "layers.{}.",
-        {
-            "scan": "mamba",
-            "attn_norm": "input_layernorm",
-            "behind.scan": "mamba_decoder.mamba",
-            "behind.attn_norm": "mamba_decoder.input_layernorm",
-        },
-        {**OUTER, "norm": "final_layernorm"},
-    ),
-    {},
-    (_zamba2,),
-    keys={"head_dim": "width of a head"},
-    inner=4,
-    defaults={"rms_norm_eps": 1e-5, "hidden_act": "gelu", "tie_word_embeddings": True},
-    fixed={
-        "add_bias_linear": (False,),
-        "use_conv_bias": (True,),
-        "rms_norm_eps": (1e-5,),
-        "use_long_context": (False,),
-        "tie_word_embeddings": (True,),  # else every place has a layer of its own, too
+    defaults={
+        "mlp_hidden_act": "relu2",
+        "layer_norm_epsilon": 1e-5,
+        "head_dim": 128,
+        "num_key_value_heads": 8,
+        "mamba_head_dim": 64,
+        "ssm_state_size": 128,
     },
+    fixed={"mamba_hidden_act": ("silu",), "use_bias": (False,), "tie_word_embeddings": (False,)},
 )
 
 FAMILIES: dict[str, Family] = {
@@ -392,5 +328,4 @@ FAMILIES: dict[str, Family] = {
     "granitemoehybrid": _GRANITE_HYBRID,
     "falcon_h1": _FALCON_H1,
     "nemotron_h": _NEMOTRON_H,
-    "zamba2": _ZAMBA2,
 }

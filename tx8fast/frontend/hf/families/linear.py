@@ -5,6 +5,7 @@ May import: frontend.hf. Must not: know the IR or weights.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from tx8fast.frontend.hf.families.names import ATTENTION, BLOCK_SPARSE, LATENT
@@ -92,15 +93,19 @@ def _kimi_sparse(r: Reader, f: Fields) -> Fields:
 
 _KIMI_LINEAR = Family(
     "delta networks whose state decays row by row, latent attention without rotation in some layers, experts routed as in deepseek_v3",
-    LATENT.but(
-        router="block_sparse_moe.gate",
-        experts="block_sparse_moe.experts.",
-        gate_proj="w1",
-        up_proj="w3",
-        down_proj="w2",
-        shared="block_sparse_moe.shared_experts.",
-        channel_delta="self_attn",
-        also={k: v for k, v in ATTENTION.items() if k.endswith("_proj")},
+    replace(
+        LATENT.but(
+            router="block_sparse_moe.gate",
+            experts="block_sparse_moe.experts.",
+            gate_proj="w1",
+            up_proj="w3",
+            down_proj="w2",
+            shared="block_sparse_moe.shared_experts.",
+            channel_delta="self_attn",
+            also={k: v for k, v in ATTENTION.items() if k.endswith("_proj")},
+        ),
+        # what the library saves calls the plain parts as the experts
+        written={r"\bblock_sparse_moe\.(gate|up|down)_proj\.": r"mlp.\1_proj."},
     ),
     {"qkv_bias": flag("attention_bias"), "out_bias": flag("attention_bias")},
     (

@@ -116,7 +116,7 @@ FAMILIES: dict[str, Family] = {
                                  fields={**biases(), "qk_norm": "head"}),
     "phi3": Family("fused query-key-value and gate-up matrices, longrope, rotation of a part of each head",
                    FUSED_MLP.but(self_attn__qkv="self_attn.qkv_proj"), {"windows": all_layers()}, (rotation(part=1.0),),
-                   defaults={"rms_norm_eps": 1e-5, "original_max_position_embeddings": 4096}),
+                   defaults={"rms_norm_eps": 1e-5, "original_max_position_embeddings": 4096, "max_position_embeddings": 4096}),
     "granite": _LLAMA.like("multipliers of embedding, attention, residual and logits", fields={
         "attention_scale": number("attention_multiplier", 1.0), "embedding_scale": number("embedding_multiplier", 1.0),
         "residual_scale": number("residual_multiplier", 1.0), "logits_divisor": number("logits_scaling", 1.0),
@@ -142,7 +142,7 @@ FAMILIES: dict[str, Family] = {
                       {"qk_norm": "head", "windows": pattern_layers(4)}, (rotation(), unturned_beside_windows),
                       defaults={"rms_norm_eps": 1e-5}),
     "ernie4_5": Family("rotation of pairs, one switch for all biases", LLAMA, biases("use_bias", mlp_bias=flag("use_bias")),
-                       (rotation("interleaved"),), defaults={"rms_norm_eps": 1e-5, "head_dim": 128, "rope_theta": 500000.0,
+                       (rotation("interleaved"),), defaults={"num_key_value_heads": 2, "rms_norm_eps": 1e-5, "head_dim": 128, "rope_theta": 500000.0,
                                                              "tie_word_embeddings": True}),
     "seed_oss": Family("biases into but not out of the attention", LLAMA,
                        {"qkv_bias": flag("attention_bias", True), "out_bias": flag("attention_out_bias"),
@@ -176,7 +176,7 @@ FAMILIES: dict[str, Family] = {
                        {**biases(), "mlp_bias": flag("mlp_bias"), "embedding_scale": number("scale_emb", 12.0),
                         "residual_scale": _minicpm_depth, "logits_divisor": _minicpm_base},
                        (latent_attention("half", 768, lambda r, f: (f["hidden"] or 1) // f["heads"]),),
-                       defaults={"rms_norm_eps": 1e-5, "kv_lora_rank": 256, "qk_nope_head_dim": 64, "qk_rope_head_dim": 32,
+                       defaults={"rms_norm_eps": 1e-5, "kv_lora_rank": 256, "qk_nope_head_dim": 64, "qk_rope_head_dim": 32, "max_position_embeddings": 32768,
                                  "tie_word_embeddings": True}),
 }  # fmt: skip
 FAMILIES["granite_swa"] = FAMILIES["granite"].like(

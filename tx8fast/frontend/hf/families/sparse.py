@@ -114,6 +114,8 @@ _GLM_LITE = experts.FAMILIES["deepseek_v3"].like(
         "n_routed_experts": 64,
         "num_experts_per_tok": 4,
         "moe_intermediate_size": 1536,
+        "first_k_dense_replace": 1,
+        "q_lora_rank": 768,
         "n_group": 1,
         "topk_group": 1,
         "routed_scaling_factor": 1.8,

@@ -103,7 +103,11 @@ _VIT = Family(
         },
         {**_VIT_OUTER, "pooler": "pooler.dense", "classifier": "^classifier"},
     ),
-    {**BIASED, "qkv_bias": flag("qkv_bias", True)},
+    {
+        **BIASED,
+        "qkv_bias": flag("qkv_bias", True),
+        "projection": lambda r, f: r.size("pooler_output_size", f["hidden"]),
+    },
     (image(),),
     defaults=_SEES,
     fixed={"pooler_act": ("tanh",)},
@@ -111,7 +115,7 @@ _VIT = Family(
     encoder=True,
 )
 _DINOV2 = Family(
-    "an encoder of images; factors per channel behind both parts, plain or gated feed-forward parts",
+    "an encoder of images; factors per channel behind both parts, plain or gated feed-forward parts; classifier where the checkpoint has it",
     Names(
         ("dinov2.", ""),
         "encoder.layer.{}.",
@@ -124,9 +128,15 @@ _DINOV2 = Family(
             "attn_scale": "layer_scale1.lambda1",
             "mlp_scale": "layer_scale2.lambda1",
         },
-        _VIT_OUTER,
+        {**_VIT_OUTER, "classifier": "^classifier"},
     ),
-    {**BIASED, "qkv_bias": flag("qkv_bias", True), "layer_scale": True, "pool": "first"},
+    {
+        **BIASED,
+        "qkv_bias": flag("qkv_bias", True),
+        "layer_scale": True,
+        "pool": "first",
+        "mean_classified": True,
+    },
     (image(), _dinov2_units),
     defaults={**_SEES, "layer_norm_eps": 1e-6, "patch_size": 14, "intermediate_size": 1},
     norm="layer",
