@@ -28,6 +28,7 @@ from tx8fast.passes.lift_match import (
     Constants,
     is_parameter,
     made_by,
+    may_replace,
     reshaped,
     scalar,
     scaled,
@@ -114,7 +115,8 @@ def _one_factor(op: Op, rw: Rewriter) -> bool:
     if inner is None and op.kind == "mul":
         return False
     x, factor = (outer[0], outer[1]) if inner is None else (inner[0], inner[1] * outer[1])
-    if x.type is not op.result.type or not 1e-30 < factor < 1e30:
+    own = [1 / outer[1]] if inner is None else [inner[1], outer[1]]
+    if x.type is not op.result.type or not 1e-30 < factor < 1e30 or not may_replace(factor, own, x.dtype):
         return False
     if inner is None and math.frexp(factor)[0] != 0.5:
         return False  # only powers of two are the same either way

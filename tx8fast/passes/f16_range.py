@@ -21,7 +21,7 @@ from tx8fast.ir.program import IRProgram
 from tx8fast.ir.rewrite import Rewriter, pattern, rewrite_greedily
 from tx8fast.passes.base import CompilerPass, PassResult
 from tx8fast.passes.canonicalize import splat
-from tx8fast.passes.lift_match import is_parameter, made_by, scalar, scaled, static, used_once
+from tx8fast.passes.lift_match import in_f16, is_parameter, made_by, scalar, scaled, static, used_once
 from tx8fast.records import dataclass
 
 _NARROW, _WIDE = "f16", "f32"
@@ -69,10 +69,18 @@ def _product_below(v: Value) -> Op | None:
     return op
 
 
-def _scale_operand(product: Op, factor: float, rw: Rewriter) -> None:
-    """Multiply the smaller operand, in front of its views."""
+def _scale(product: Op, factor: float, rw: Rewriter) -> None:
+    """Multiply the smaller operand, or both by the root of a factor that the format lacks."""
     sizes = [math.prod(v.shape) for v in product.operands]
-    user, i = product, int(sizes[1] < sizes[0])
+    if in_f16(factor):
+        _scale_operand(product, int(sizes[1] < sizes[0]), factor, rw)
+    else:
+        for i in (0, 1):
+            _scale_operand(product, i, math.sqrt(factor), rw)
+
+
+def _scale_operand(user: Op, i: int, factor: float, rw: Rewriter) -> None:
+    """Multiply operand i of a product, in front of its views."""
     while used_once(user.operands[i]) and (view := made_by(user.operands[i], *_VIEWS)) is not None:
         user, i = view, 0
     x = user.operands[i]
@@ -86,7 +94,7 @@ def _softmax_factor(op: Op, rw: Rewriter) -> bool:
     product = _product_below(op.operands[0]) if 0 < factor < 1 else None
     if product is None:
         return False
-    _scale_operand(product, factor, rw)
+    _scale(product, factor, rw)
     op.attrs["scale"] = 1.0
     rw.touch(op)
     return True
@@ -99,7 +107,7 @@ def _product_factor(op: Op, rw: Rewriter) -> bool:
     product = None if found is None or found[1] >= 1 else _product_below(found[0])
     if found is None or product is None:
         return False
-    _scale_operand(product, found[1], rw)
+    _scale(product, found[1], rw)
     rw.replace(op, [found[0]])
     return True
 

@@ -35,6 +35,7 @@ from tx8fast.passes.lift_masks import (
 from tx8fast.passes.lift_match import (
     Constants,
     made_by,
+    may_replace,
     orders,
     scaled,
     sole_user,
@@ -142,19 +143,19 @@ def _scaled_operands(op: Op, rw: Rewriter) -> bool:
         return False
     if product.attrs.get("act", "none") != "none":
         return False
-    factor = 1.0
-    for i in (0, 1):
-        v = product.operands[i]
+    found: list[tuple[Op, Value, float]] = []
+    for v in product.operands[:2]:
         while made_by(v, "reshape", "transpose", "broadcast") is not None and used_once(v):
             v = v.op.operands[0]  # type: ignore[union-attr]
-        found = scaled(v)
-        if found is None or not used_once(v):
-            continue
-        factor *= found[1]
-        rw.replace(v.op, [found[0]])  # type: ignore[arg-type]
-    if factor == 1.0:
+        if (own := scaled(v)) is not None and used_once(v):
+            found.append((v.op, *own))  # type: ignore[arg-type]
+    factors = [op.attrs["scale"], *[factor for _, _, factor in found]]
+    scale = math.prod(factors)
+    if scale == op.attrs["scale"] or not may_replace(scale, factors, product.result.dtype):
         return False
-    _rebuild(op, rw, op.operands[0], mask_of(op), op.attrs["scale"] * factor)
+    for times, x, _ in found:
+        rw.replace(times, [x])
+    _rebuild(op, rw, op.operands[0], mask_of(op), scale)
     return True
 
 

@@ -6,7 +6,7 @@ May import: ir, passes.canonicalize, passes.effects. Must not: change a graph.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -110,6 +110,18 @@ def scaled(v: Value) -> tuple[Value, float] | None:
         if c is not None and c > 0 and math.isfinite(c) and x.type is v.type and not _counts(x):
             return x, float(c) if op.kind == "mul" else 1.0 / float(c)
     return None
+
+
+def may_replace(factor: float, own: Sequence[float], dtype: str) -> bool:
+    """True if one factor may stand for a model's own ones: not if f16 lacks it and has all of them, as a model in another format may
+    yet be computed in f16."""
+    return in_f16(factor) or dtype != "f16" and not all(map(in_f16, own))
+
+
+def in_f16(factor: float) -> bool:
+    """True if f16 has a number as exactly as any: no subnormal but a power of two, and not above the largest."""
+    smallest = 2.0**-24 if math.frexp(factor)[0] == 0.5 else 2.0**-14
+    return smallest <= factor <= 65504.0
 
 
 def _counts(v: Value) -> bool:

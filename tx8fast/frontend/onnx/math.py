@@ -146,10 +146,9 @@ def _shrink(n: Node) -> Tensor:
     x, bias, lambd = n[0], float(n.attr("bias", 0.0)), float(n.attr("lambd", 0.5))
     if not x.is_float:
         x = n.cast(x, "f32")
-    zero = n.const(0.0, x.dtype)
-    low = n.op("select", n.op("lt", x, -lambd), n.op("add", x, bias), zero)
-    high = n.op("select", n.op("gt", x, lambd), n.op("sub", x, bias), zero)
-    return n.cast(n.op("add", low, high), n[0].dtype)
+    high = n.op("select", n.op("gt", x, lambd), n.op("sub", x, bias), n.const(0.0, x.dtype))
+    # of a negative lambd both may hold: the first one decides
+    return n.cast(n.op("select", n.op("lt", x, -lambd), n.op("add", x, bias), high), n[0].dtype)
 
 
 def _where(n: Node) -> Tensor:

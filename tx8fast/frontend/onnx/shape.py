@@ -132,13 +132,21 @@ def _slice(n: Node) -> Tensor:
         a = n.norm_axis(a, x.rank)
         if by == 0:
             raise n.bad(f"the step of axis {a} is 0")
-        places = range(*slice(lo, hi if hi > -(2**62) else None, by).indices(x.shape[a]))
+        places = _places(lo, hi, by, x.shape[a])
         start[a], size[a], step[a] = (places[0] if len(places) else 0), len(places), by
     if start == [0] * x.rank and size == list(x.shape) and step == [1] * x.rank:
         return x
     if 0 in size:
         return n.const(np.zeros(size, np_type(x.dtype)), x.dtype)
     return n.op("slice", x, start=tuple(start), size=tuple(size), step=tuple(step))
+
+
+def _places(start: int, end: int, step: int, length: int) -> range:
+    """Return the places that a slice takes: a start before the first place is the first one whatever the step is, an end before it
+    lies behind all on the way down."""
+    start, end = (at + length if at < 0 else at for at in (start, end))
+    last = length - (step < 0)
+    return range(min(max(start, 0), last), min(max(end, -(step < 0)), last), step)
 
 
 def _pad(n: Node) -> Tensor:
