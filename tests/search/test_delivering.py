@@ -159,10 +159,14 @@ def test_plans_that_deliver_are_saved_and_read(tmp_path) -> None:
     assert any(nest["delivered"] for plan in plans["plans"].values() for nest in plan["nests"])
     assert run([*given, "-o", str(tmp_path / "b.tx8"), "--load-plans", str(tmp_path / "plans.json")]) == 0
     assert (tmp_path / "a.tx8").read_bytes() == (tmp_path / "b.tx8").read_bytes()
-    for edit in (lambda nest: nest.update(kept=[]), lambda nest: nest.update(delivered=nest["delivered"][:1])):
+    edits = (
+        lambda plan: [nest.update(kept=[]) for nest in plan["nests"]],
+        lambda plan: [nest.update(delivered=nest["delivered"][:1]) for nest in plan["nests"]],
+        lambda plan: plan.update(holds=[hold + hold for hold in plan["holds"]]),
+    )
+    for edit in edits:
         edited = json.loads((tmp_path / "plans.json").read_text())
         for plan in edited["plans"].values():
-            for nest in plan["nests"]:
-                edit(nest)
+            edit(plan)
         (tmp_path / "edited.json").write_text(json.dumps(edited))
         assert run([*given, "-o", str(tmp_path / "c.tx8"), "--load-plans", str(tmp_path / "edited.json")]) == 2

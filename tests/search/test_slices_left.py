@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -107,3 +108,32 @@ def test_slices_that_a_comparison_bounds_are_not_made_longer() -> None:
     x = fed["x0"].astype(np.float16)
     wanted = ~((x @ weights["w1"].astype(np.float16)) < weights["w5"].astype(np.float16))
     assert np.array_equal(found["v4"], wanted)
+
+
+@pytest.mark.parametrize("width, inner, rows, spm_bytes", [(768, 448, 320, 917504), (768, 1344, 192, 1245184)])
+def test_slices_that_are_longer_than_the_operand_have_room(
+    tmp_path: Path, width: int, inner: int, rows: int, spm_bytes: int
+) -> None:
+    """Two slices of 256 columns, of a result with 448: what lies behind its columns takes room of the next nest."""
+    chip = (Path(tx8fast.__file__).parent / "machine/configs/tx8.toml").read_text()
+    for key, value in (("tiles_x", 2), ("tiles_y", 1), ("ddr_bw", 100), ("spm_bytes", spm_bytes)):
+        chip = re.sub(rf"^{key} *= *\S+", f"{key} = {value}", chip, flags=re.M)
+    (tmp_path / "small.toml").write_text(chip)
+    rng = np.random.default_rng(5)
+    last = width if inner < width else inner
+    first, factor, second = (rng.standard_normal(n).astype(np.float32) for n in ((width, inner), inner, (inner, last)))
+    weights = {"a": first / 28, "f": factor, "b": second / 28, "axis": np.array([-1]), "eps": np.float32(1e-5)}
+    make = onnx.helper.make_node
+    nodes = [make("MatMul", ["x", "a"], ["h"]), make("Mul", ["h", "h"], ["s"]), make("ReduceMean", ["s", "axis"], ["m"]),
+             make("Add", ["m", "eps"], ["e"]), make("Sqrt", ["e"], ["r"]), make("Div", ["h", "r"], ["n"]),
+             make("Mul", ["n", "f"], ["t"]), make("MatMul", ["t", "b"], ["y"])]  # fmt: skip
+    info = lambda name, *shape: onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)  # noqa: E731
+    stored = [onnx.numpy_helper.from_array(v, n) for n, v in weights.items()]
+    graph = onnx.helper.make_graph(nodes, "g", [info("x", 1, rows, width)], [info("y", 1, rows, last)], stored)
+    opsets = [onnx.helper.make_opsetid("", 20)]
+    onnx.save(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=9), tmp_path / "net.onnx")
+    x = rng.standard_normal((1, rows, width)).astype(np.float32)
+    made = tx8fast.compile(tmp_path / "net.onnx", machine=str(tmp_path / "small.toml"))
+    h = x.astype(np.float64) @ weights["a"]
+    wanted = h / np.sqrt((h * h).mean(-1, keepdims=True) + 1e-5) * factor @ weights["b"]
+    assert np.abs(np.asarray(made.run({"x": x}, sanitize=True)["y"]) - wanted).max() < 1e-5 * np.abs(wanted).max()

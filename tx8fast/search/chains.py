@@ -83,6 +83,8 @@ class Chains:
         """Return nests with hand-overs that were found before as one step, None if they are no chain."""
         if not 2 <= len(path) <= MAX_NESTS or len(holds) != len(path) - 1 or any(len(p) != 2 for h in holds for p in h):
             return None
+        if any(len({*ends}) < len(h) for h in holds for ends in zip(*h, strict=True)):  # something is to be sent twice
+            return None
         first = path[0].how.plan
         if not all(may_chain(n.how.low, n.step) for n in path) or first.gathered or first.delivered:
             return None

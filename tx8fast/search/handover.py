@@ -162,9 +162,9 @@ def is_left(a: Tiling, ka: int) -> bool:
     return columns % block_size(made.spec.dtype) == 0
 
 
-def has_room(how: Tiling) -> bool:
-    """True if a plan's buffers have room, those together that are alive at once."""
-    capacity = how.low.machine.spm_limit - how.low.machine.spm_base
+def has_room(how: Tiling, beside_bytes: int = 0) -> bool:
+    """True if a plan's buffers have room, those together that are alive at once, beside others."""
+    capacity = how.low.machine.spm_limit - how.low.machine.spm_base - beside_bytes
     return how.low.fits(how.plan.slices) and how.demand_bytes() <= capacity and not how.steps_above
 
 
@@ -222,7 +222,8 @@ def can_hand_over(a: Tiling, ka: int, b: Tiling, kb: int) -> bool:
         return False
     if whole and a.slice_bytes[ka] != b.slice_bytes[kb]:
         return False
-    if a.copies[ka] * a.slot_bytes(ka) < b.slot_bytes(kb):
+    more = a.copies[ka] * a.slot_bytes(ka) - b.slot_bytes(kb)  # what slices have beside the operand's own bytes
+    if more < 0 or more and not has_room(b, more):
         return False
     written = ka >= len(a.low.reads)
     for x, y in zip(a.ranges, b.ranges, strict=True):
