@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import numpy as np
+
 from tx8fast.ir.core import Op, Value
 from tx8fast.ir.program import IRProgram
 from tx8fast.ir.rewrite import Pattern, Rewriter, pattern, rewrite_greedily
 from tx8fast.passes.base import CompilerPass, PassResult
 from tx8fast.passes.fold_constants import nbytes
-from tx8fast.passes.lift_match import is_parameter, made_by, orders, reshaped, static, used_once
+from tx8fast.passes.lift_match import Constants, is_parameter, made_by, orders, reshaped, static, used_once
 from tx8fast.records import dataclass
 
 FLOATS = ("bf16", "f16", "f32")
@@ -34,7 +36,18 @@ def _attrs(conv: Op) -> dict:
     return {n: v for n, v in conv.attrs.items() if n not in ("layout_str", "mem_layout")}
 
 
-def _scale(limit_bytes: int) -> Pattern:
+def _too_large(constants: Constants, w: Value, s: Value) -> bool:
+    """True if f16 does not hold a known weight times a known scale."""
+    found = []
+    for v in (w, s):
+        while (view := made_by(v, "reshape", "transpose")) is not None:
+            v = view.operands[0]
+        found.append(constants.array(v) if v.dtype == "f16" else None)
+    known = [np.abs(a.astype(np.float32)).max(initial=0.0) for a in found if a is not None]
+    return len(known) == 2 and bool(known[0] * known[1] > np.finfo(np.float16).max)
+
+
+def _scale(constants: Constants) -> Pattern:
     def apply(op: Op, rw: Rewriter) -> bool:
         """conv(x, w) * s."""
         for v, s in orders(op):
@@ -42,7 +55,9 @@ def _scale(limit_bytes: int) -> Pattern:
             if conv is None or len(conv.operands) != 2 or not static(conv.operands[1]):
                 continue
             w = conv.operands[1]
-            if not is_parameter(w) or nbytes(w.type) > limit_bytes:  # type: ignore[arg-type]
+            if not is_parameter(w) or nbytes(w.type) > constants.limit_bytes:  # type: ignore[arg-type]
+                continue
+            if _too_large(constants, w, s):
                 continue
             column = reshaped(rw, s, (s.shape[-1], 1), op)
             rw.replace_with(
@@ -90,5 +105,6 @@ class LiftConv(CompilerPass):
     limit_bytes: int = 1 << 20
 
     def run(self, program: IRProgram) -> PassResult:
-        result = rewrite_greedily(program.ctx, program.module, (_scale(self.limit_bytes), _shift, _relu))
+        constants = Constants(program, self.limit_bytes)
+        result = rewrite_greedily(program.ctx, program.module, (_scale(constants), _shift, _relu))
         return PassResult(result.changed, {**result.applied, "dead": result.dead})

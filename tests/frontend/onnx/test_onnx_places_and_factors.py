@@ -96,3 +96,16 @@ def test_factors_of_queries_and_keys_do_not_vanish(scales, tmp_path):
     for opt in (1, 2):
         want, got = both(made, feeds, tmp_path, opt=opt)
         assert np.abs(got.astype(np.float32) - want.astype(np.float32)).max() < 0.03, opt
+
+
+def test_weights_times_a_factor_that_f16_lacks_stay_apart(tmp_path):
+    rng, of = np.random.default_rng(1), TensorProto.FLOAT16
+    x = (rng.standard_normal((1, 2, 4, 4)) * 1e-3).astype(HALF)
+    weights = {
+        "w": (rng.standard_normal((2, 2, 1, 1)) * 100).astype(HALF),
+        "c": np.array([900, 2000], HALF).reshape(2, 1, 1),
+    }
+    nodes = [node("Conv", "x w", "t"), node("Mul", "t c", "y")]
+    made = model(nodes, [info("x", x.shape, of)], [info("y", x.shape, of)], weights)
+    want, got = both(made, {"x": x}, tmp_path)
+    assert np.allclose(got.astype(np.float32), want.astype(np.float32), rtol=4e-3, atol=0.1)
