@@ -199,7 +199,7 @@ class Fused(Lowering):
                     raise NotLowerable(f"{low.sizes[k]} points stay together, a member takes {low.max_len[k]} at most")
                 if f >= 0:
                     out[f] = min(out[f], link.most(low.max_len[k]))
-                    unit[f] = max(unit[f], min(link.unit(low.units[k]), link.unit(low.sizes[k])))
+                    unit[f] = math.lcm(unit[f], min(link.unit(low.units[k]), link.unit(low.sizes[k])))
                     whole |= {f} if isinstance(m, Follower) and not low.split[k] else set()
         whole_heads(self.writes, unit, out)
         if any(n < u for n, u in zip(out, unit, strict=True)):

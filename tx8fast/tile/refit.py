@@ -5,7 +5,7 @@ May import: lower, isa, tile.{emit, transfers}. Must not: choose orders, make in
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -22,6 +22,8 @@ def fitted(
     shifted; None if it needs a code of its own. mine (n,): the rows that are of this nest; shares, others: how the two tiles take
     part."""
     own, other = ({s.access: s for s in both} for both in (shares, others))
+    if not _meets_alike(nest, own, other):
+        return None
     shift = np.zeros(PIECES * len(nest.low.reads), np.int64)
     seen: dict[int, int] = {}
     source: dict[int, int] = {}  # where sends begin in staging -> the read
@@ -53,6 +55,19 @@ def fitted(
     for n in np.flatnonzero(mine & (code["opcode"] == isa.INSTRUCTIONS["barrier_sub"].OPCODE)):
         code["p"][n, 0] = masks[int(code["p"][n, 0])]
     return shift
+
+
+def _meets_alike(nest: NestCode, own: Mapping[int, Share], other: Mapping[int, Share]) -> bool:
+    """True if both tiles meet as many sets of tiles before each exchange, and in the same order: all tiles meet in that of the masks
+    (`multicast.meet`)."""
+    masks: dict[int, int] = {}
+    if any(masks.setdefault(own[k].mask, other[k].mask) != other[k].mask for k in own):
+        return False
+    for changed in {fill.changed for fill in nest.order.fills}:
+        ours, theirs = ({s[k].mask for k in changed} for s in (own, other))
+        if [masks[mask] for mask in sorted(ours)] != sorted(theirs):
+            return False
+    return True
 
 
 def _shape(d: Descriptor) -> tuple:
