@@ -145,30 +145,29 @@ def _run(argv: Sequence[str] | None, registry: Registry, done: Callable[[], None
         return BAD_INPUT
     except click.UsageError as e:
         hint = f"\ntry '{e.ctx.command_path} --help'" if e.ctx is not None else ""
-        return _fail(e.format_message() + hint)
+        return _fail(e.format_message() + hint, registry)
     except click.ClickException as e:
-        return _fail(e.format_message())
+        return _fail(e.format_message(), registry)
     except CompileWarning as e:
-        return _fail(f"--strict: {e}")
+        return _fail(f"--strict: {e}", registry)
     except (click.Abort, KeyboardInterrupt):
         registry.undo()
         tell("interrupted", "interrupted")
         return INTERRUPTED
     except Tx8Error as e:
-        return _fail(str(e))
+        return _fail(str(e), registry)
     except (
         BrokenPipeError,
         SystemExit,
     ):  # click ends the process if whoever reads our output has seen enough, as `head`
         return _hush()  # files are written before anything is printed
     except MemoryError as e:
-        return _fail(f"out of memory{f': {e}' if str(e) else ''}; a smaller model, batch or sequence would help")
+        return _fail(f"out of memory{f': {e}' if str(e) else ''}; a smaller model, batch or sequence would help", registry)
     except (
         OSError
     ) as e:  # of files that no stage expects to fail: names too long, devices that fail, a full disk behind stdout
-        registry.undo()
         where = "reading or writing" if e.filename is None else f"opening {e.filename}"
-        return _fail(f"{where}: {e.strerror or e}")
+        return _fail(f"{where}: {e.strerror or e}", registry)
     except Exception as e:
         tell(
             f"internal error: {type(e).__name__}: {e}\nthis is a defect of tx8fast, please report it with the command line"
@@ -186,7 +185,8 @@ def _hush() -> int:
     return DONE
 
 
-def _fail(message: str) -> int:
+def _fail(message: str, registry: Registry) -> int:
+    registry.undo()  # a command that fails leaves nothing
     tell(bounded(message), "error")
     _show_traceback()
     return BAD_INPUT
