@@ -32,6 +32,17 @@ def test_pool(case, seed) -> None:
     check_plans(case, seed)
 
 
+def test_windows_that_have_no_room() -> None:
+    """One row of results needs 200 rows of 130 positions, 3.3 MB: the kernel core does it and says why."""
+    case = one_op(
+        "max_pool", Arg((1, 200, 130, 64), "bf16", "blocked"), out="blocked", kernel=(200, 65), stride=(200, 65)
+    )
+    assert case.segment.info["engine"] == "kernel core" and "smallest slices need" in str(
+        case.program.meta["kernel_core"]
+    )
+    check(case)
+
+
 @st.composite
 def reductions(draw):
     shape = tuple(draw(st.integers(1, 12)) for _ in range(draw(st.integers(2, 3))))

@@ -81,10 +81,19 @@ def lower(record: OpRecord | GroupRecord, machine: Machine) -> tuple[Lowering, s
         return KernelCore(record, machine), "an operand has no elements"
     if family is not None:
         try:
-            return family(record, machine), ""
+            return _with_room(family(record, machine)), ""
         except NotLowerable as err:
             reason = str(err)
     return KernelCore(record, machine), reason
+
+
+def _with_room(low: Lowering) -> Lowering:
+    """Raise NotLowerable if a tile has no room even for the smallest slices."""
+    room = low.machine.spm_limit - low.machine.spm_base
+    needed = low.least_bytes(tuple(map(min, low.units, low.sizes)))
+    if needed > room:
+        raise NotLowerable(f"the smallest slices need {needed:,} bytes of scratchpad, a tile has {room:,}")
+    return low
 
 
 def _has_nothing(record: OpRecord) -> bool:

@@ -258,9 +258,6 @@ class GroupedConvolution(Windowed):
         if not self.n_set:
             raise NotLowerable(f"{groups} groups of {self.ins} channels do not fill whole channel blocks")
         self.loop_over_images([(GROUP,)], [1], [1])
-        needed, room = self.least_bytes(self.units), machine.spm_limit - machine.spm_base
-        if needed > room:  # a set's weights have all taps and are in scratchpad twice, also without the zeros
-            raise NotLowerable(f"{self.n_set} groups of {self.ins} channels together need {needed:,} bytes of {room:,}")
 
     @property
     def rule(self) -> Rule:
