@@ -162,7 +162,9 @@ def _run(argv: Sequence[str] | None, registry: Registry, done: Callable[[], None
     ):  # click ends the process if whoever reads our output has seen enough, as `head`
         return _hush()  # files are written before anything is printed
     except MemoryError as e:
-        return _fail(f"out of memory{f': {e}' if str(e) else ''}; a smaller model, batch or sequence would help", registry)
+        return _fail(
+            f"out of memory{f': {e}' if str(e) else ''}; a smaller model, batch or sequence would help", registry
+        )
     except (
         OSError
     ) as e:  # of files that no stage expects to fail: names too long, devices that fail, a full disk behind stdout
