@@ -77,19 +77,12 @@ HIDDEN = ("key", "reads", "warnings")
 
 
 def grid(rows: Sequence[Row], seconds: Mapping[str, float] | None = None) -> Grid:
-    """Return the table for people; the column of errors only where there is one. seconds: compile seconds by name, of a terminal's table, below
+    """Return the table for people; the column of errors is shown only where there is one. seconds: compile seconds by name, of a terminal's table, below
     which the errors stand as a list."""
     told = seconds is not None
     failed = any(r.get("error") for r in rows)
-    columns = [
-        replace(c, hidden=not told)
-        if c.key == "compile_seconds"
-        else replace(c, hidden=told)
-        if c.key == "error"
-        else c
-        for c in COLUMNS
-        if c.key != "error" or failed
-    ]
+    hidden = {"compile_seconds": not told, "error": told or not failed}
+    columns = [replace(c, hidden=hidden.get(c.key, c.hidden)) for c in COLUMNS]
     return Grid(columns, [{**r, "compile_seconds": (seconds or {}).get(r["name"])} for r in rows])
 
 

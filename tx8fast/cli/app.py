@@ -171,6 +171,7 @@ def _run(argv: Sequence[str] | None, registry: Registry, done: Callable[[], None
         where = "reading or writing" if e.filename is None else f"opening {e.filename}"
         return _fail(f"{where}: {e.strerror or e}", registry)
     except Exception as e:
+        registry.undo()
         tell(
             f"internal error: {type(e).__name__}: {e}\nthis is a defect of tx8fast, please report it with the command line"
             + ("" if _wants_traceback() else f"; {TRACEBACK}=1 shows where it happened"),

@@ -78,6 +78,9 @@ def batch(
         return DONE
     if output is None:
         raise click.UsageError("-o DIR is required (or --dry-run)")
+    from tx8fast.batch.table import grid
+
+    table.check(grid([], {}), as_json)
     _prepare(output, resume)
     from tx8fast.batch.cache import LIMIT_BYTES, Cache, default_directory
     from tx8fast.batch.journal import Journal

@@ -122,6 +122,7 @@ def _run(
     from tx8fast.batch.runner import Runner
     from tx8fast.batch.table import bench_grid, errors
 
+    table.check(bench_grid([]), as_json)
     out.mkdir()
     outcomes: dict[str, Any] = {}
     logged = as_json or not sys.stderr.isatty()  # a line per job, then, and no bar

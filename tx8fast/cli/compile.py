@@ -124,6 +124,10 @@ def compile_(
         group_table=group_table,
         embed_limit_bytes=0 if standalone else embed_limit_mib << 20,
     )
+    if table.given:
+        from tx8fast.report.tables import length_tables, segments_grid
+
+        table.check(length_tables("", 0, varying, [], 0.0)[1] if varying else segments_grid([]), as_json)
     if standalone and (output is None or varying):
         raise click.UsageError("--standalone needs -o, and one length: each file that a host runs is of one")
     if standalone:

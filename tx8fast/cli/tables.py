@@ -30,6 +30,11 @@ class TableChoice:
     def given(self) -> bool:
         return bool(self.columns or self.sort or self.csv)
 
+    def check(self, grid: Grid, as_json: bool) -> None:
+        """Raise ConfigError for columns that a table like `grid` will not have, before there is any work; JSON has them all."""
+        if not as_json:
+            grid.chosen(self.columns, self.sort)
+
     def show(self, before: Sequence[Any], grid: Grid, after: Sequence[Any] = ()) -> None:
         """Print `grid` as it was asked for, between other parts; of CSV the table alone. Raises ConfigError for unknown columns."""
         grid = grid.chosen(self.columns, self.sort)

@@ -119,12 +119,14 @@ def _modern(entries: dict[str, CheckpointEntry]) -> dict[str, CheckpointEntry]:
 
 def _renamed(written: Mapping[str, str], entries: Entries) -> Entries:
     """Return the tensors by the names of the published files, whatever the library's newer versions call them."""
-    found = dict(entries)
-    for pattern, name in written.items():
-        for key in entries:
-            ours = re.sub(pattern, name, key)
-            if ours not in entries:
-                found[ours] = found.pop(key)
+    if not written:
+        return entries
+    found = {}
+    for key, entry in entries.items():
+        ours = key
+        for pattern, name in written.items():
+            ours = re.sub(pattern, name, ours)
+        found[key if ours in entries else ours] = entry
     return found
 
 

@@ -83,10 +83,7 @@ class Reader:
         return self.get(key, default, "a number > 0", positive)
 
     def amount(self, key: str, default: Any = ...) -> float:
-        return (
-            self.get(key, default, "a number >= 0", lambda v: positive(v) or (type(v) in (int, float) and v == 0))
-            or 0.0
-        )
+        return self.get(key, default, "a number >= 0", lambda v: finite(v) and v >= 0) or 0.0
 
     def real(self, key: str, default: Any = ...) -> float:
         return self.get(key, default, "a number", finite) or 0.0
