@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+import hunt.idioms_signals  # noqa: F401  registers itself
 import numpy as np
 from hunt import idioms_experts, idioms_exports, idioms_heads, idioms_hidden, idioms_padded  # noqa: F401  they register themselves
 from hunt.draft import SIZES, Draft, Unfit, Value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from support.one_op import Arg, check, check_plans, one_op, with_plan
 
@@ -50,7 +50,7 @@ def depthwise(draw):
 def grouped(draw):
     size, kernel, attrs = draw(windows())
     groups, ins, outs = draw(st.sampled_from([(2, 64, 64), (2, 64, 128), (4, 3, 6), (32, 4, 4), (2, 96, 32), (16, 8, 8),
-                                              (64, 1, 2), (2, 20, 20), (128, 1, 1)]))  # fmt: skip
+                                              (64, 1, 2), (2, 20, 20), (128, 1, 1), (3, 40, 40), (13, 8, 8), (9, 16, 8), (7, 48, 3)]))  # fmt: skip
     return case_of(draw, size, kernel, {**attrs, "dilation": (2, 1)}, groups * ins, groups * outs, groups)
 
 
@@ -68,7 +68,7 @@ def test_depthwise(case, seed) -> None:
 
 @given(st.data(), st.integers(0, 1 << 20))
 def test_grouped(data, seed) -> None:
-    """Groups of whole blocks one by one, small groups as a block-diagonal weight."""
+    """Groups of whole blocks one by one, small groups as a block-diagonal weight, of the last blocks fewer."""
     try:
         case = data.draw(grouped())
     except Exception as err:  # a window that a dilation of 2 makes longer than the image
@@ -78,18 +78,47 @@ def test_grouped(data, seed) -> None:
     check_plans(case, seed)
 
 
-def test_groups_that_fill_no_block() -> None:
-    """Three groups of 40 channels never end at a block: the kernel core does it and says why."""
-    from tx8fast.ir import new_context
-    from tx8fast.ir.ops.base import engine_of
+@st.composite
+def long_kernels(draw):
+    """Kernels of more rows than scratchpad has room for, in groups or not."""
+    taps, length, dtype = draw(st.integers(96, 200)), draw(st.integers(1, 90)), draw(st.sampled_from(["bf16", "f32"]))
+    groups, each = draw(st.sampled_from([(1, 64), (1, 130), (3, 40), (2, 64), (4, 48)]))
+    lo, hi, stride = draw(st.integers(0, taps + 9)), draw(st.integers(0, taps + 9)), draw(st.sampled_from([1, 1, 2, 7]))
+    dilation = draw(st.sampled_from([1, 1, 2]))
+    assume(length + lo + hi >= dilation * (taps - 1) + 1)
+    args = [Arg((draw(st.integers(1, 2)), length, 1, groups * each), dtype, "blocked", -1, 1)]
+    args += [Arg((taps, 1, groups * each, each), dtype, "blocked", -0.1, 0.1)]
+    if draw(st.booleans()):
+        args.append(Arg((groups * each,), dtype))
+    return one_op("conv", *args, out="blocked", groups=groups, act=draw(st.sampled_from(["none", "relu"])),
+                  stride=(stride, 1), dilation=(dilation, 1), pad_lo=(lo, 0), pad_hi=(hi, 0))  # fmt: skip
 
-    ctx = new_context()
-    types = [ctx.tensor((1, 8, 8, 120), "bf16"), ctx.tensor((3, 3, 120, 40), "bf16")]
-    block = ctx.create("module", n_regions=1).regions[0].add_block(types)
-    op = ctx.create("conv", operands=block.args, groups=3)
-    assert engine_of(op) == "kcore"
-    case = one_op("conv", *(Arg(t.shape, "bf16") for t in types), groups=3)
-    assert case.segment.info["engine"] == "kernel core"
+
+@settings(max_examples=12)
+@given(long_kernels(), st.integers(0, 1 << 20))
+def test_the_rows_of_a_kernel_are_summed_in_slices(case, seed) -> None:
+    """Some slices of taps see padding alone."""
+    assert case.segment.info["engine"] in ("conv", "grouped conv"), case.program.meta["kernel_core"]
+    check_plans(case, seed)
+
+
+def test_a_long_kernel_is_cut() -> None:
+    """16 groups of 48 channels and 128 taps: the weights of a block with zeros between are 22 MB."""
+    args = [Arg((1, 40, 1, 768), "bf16", "blocked", -1, 1), Arg((128, 1, 768, 48), "bf16", "blocked", -0.1, 0.1)]
+    case = one_op("conv", *args, out="blocked", groups=16, pad_lo=(64, 0), pad_hi=(63, 0))
+    assert case.segment.info["engine"] == "grouped conv"
+    assert len(case.segment.info["slices"]) == 4 and case.segment.info["slices"][3] < 128
+    check(case)
+
+
+def test_images_have_more_rows_than_an_instruction_takes() -> None:
+    """9,000 rows, windows three apart; their columns stay within the instruction's 4,096."""
+    args = [Arg((1, 9000, 1, 3), "f32", "blocked"), Arg((10, 1, 16, 3), "f32", "blocked")]
+    case = one_op("conv", *args, out="blocked", stride=(3, 1), dilation=(2, 1), pad_lo=(5, 0))
+    assert case.segment.info["engine"] == "conv"
+    check(case)
+    case = one_op("max_pool", args[0], out="blocked", kernel=(4, 1), stride=(2, 1), pad_lo=(1, 0), pad_hi=(1, 0))
+    assert case.segment.info["engine"] == "pool"
     check(case)
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tx8fast.graph_table import Dim, Rule, TensorSpec
 from tx8fast.ir import factors
 from tx8fast.lower.links import Link, linked_dim
-from tx8fast.lower.loops import Loops, split_factor
+from tx8fast.lower.loops import Loops
 
 CONV = {"stride": (2, 1), "dilation": (1, 2), "pad_lo": (1, 2), "pad_hi": (1, 2), "groups": 4}
 
@@ -48,23 +48,6 @@ def test_boxes_over_loops_are_those_of_the_rule(data) -> None:
             assert mine.box(lo, hi) == d.box(own_lo, own_hi)
             a, b = mine.box(lo, hi)
             assert b - a <= mine.extent([y - x for x, y in zip(lo, hi, strict=True)])
-
-
-@given(st.data())
-def test_a_factor_in_two_parts_is_the_same_rule(data) -> None:
-    """Sets of two groups each: the major part loops, the minor one comes whole."""
-    rule, cut = conv(), split_factor(conv(), 3, 2)
-    assert (
-        cut.sizes[3] * cut.sizes[-1] == rule.sizes[3] and cut.kinds[-1] == rule.kinds[3] and cut.macs() == rule.macs()
-    )
-    a, b = sorted(data.draw(st.lists(st.integers(0, 2), min_size=2, max_size=2, unique=True)))
-    lo, hi = [0] * 8, list(rule.sizes)
-    lo[3], hi[3] = 2 * a, 2 * b
-    new_lo, new_hi = [0] * 9, list(cut.sizes)
-    new_lo[3], new_hi[3] = a, b
-    for old, new in zip((*rule.ins, *rule.outs), (*cut.ins, *cut.outs), strict=True):
-        for d, e in zip(old or (), new or (), strict=True):
-            assert d.box(lo, hi) == e.box(new_lo, new_hi)
 
 
 def test_dimensions_of_one_loop_are_one() -> None:

@@ -110,6 +110,38 @@ def resnext(path: Path) -> Path:
     return b.save(path, (8, 3, 224, 224), y, (8, 256))
 
 
+def regnet(path: Path) -> Path:
+    """Write stages of RegNetY-400MF without its squeeze-excitation, batch 8: groups of 8 channels, of which the last blocks have fewer."""
+    b = CnnBuilder(fill=0.01)
+    y, cin = b.node("Relu", b.conv("x", 3, 32, 3, 2)), 32
+    for width in (48, 104, 208, 440):
+        z = b.node("Relu", b.conv(y, cin, width, 1))
+        z = b.conv(b.node("Relu", b.conv(z, width, width, 3, 2, width // 8)), width, width, 1)
+        y, cin = b.node("Relu", b.node("Add", z, b.conv(y, cin, width, 1, 2))), width
+    y = b.node("Flatten", b.node("GlobalAveragePool", y))
+    return b.save(path, (8, 3, 224, 224), y, (8, 440))
+
+
+def audio(path: Path) -> Path:
+    """Write what is around the layers of a wav2vec 2.0 base: windows over a second of sound, and the convolution that gives places, 16
+    groups of 48 channels with 128 taps."""
+    b = CnnBuilder(fill=0.01)
+
+    def conv(x: str, cin: int, cout: int, taps: int, stride: int, pads: int = 0, groups: int = 1) -> str:
+        w, bias = b.weight((cout, cin // groups, taps), 0.02), b.weight((cout,), 0.1)
+        own = {"kernel_shape": [taps], "strides": [stride], "pads": [pads, pads], "group": groups}
+        return b.node("Conv", x, w, bias, **own)
+
+    y = b.node("Relu", conv("x", 1, 512, 10, 5))
+    for taps in (3, 3, 3, 3, 2, 2):
+        y = b.node("Relu", conv(y, 512, 512, taps, 2))
+    y = conv(y, 512, 768, 1, 1)
+    places = conv(y, 768, 768, 128, 1, 64, 16)
+    cut = [b.constant(v) for v in ([0], [49], [2])]
+    y = b.node("Add", y, b.node("Relu", b.node("Slice", places, *cut)))
+    return b.save(path, (1, 1, 16000), y, (1, 768, 49))
+
+
 def elementwise(path: Path) -> Path:
     """Write element-wise ops on dense inputs: no product that would have them in blocks."""
     steps = [node("Mul", "a b", "s"), node("Abs", "s", "t"), node("Greater", "t a", "m"), node("Where", "m t b", "u")]
@@ -137,6 +169,8 @@ def _all() -> dict[str, Case]:
         "resnet-50": {f"batch {n}": _resnet(n) for n in (1, 7, 8, 16, 17)},
         "mobilenet-v2": {"batch 8": Case(lambda folder: mobilenet(folder / "net.onnx"), {"dtype": "bf16"})},
         "elementwise": {"dense": Case(lambda folder: elementwise(folder / "net.onnx"), {"dtype": "bf16"})},
+        "regnety stages": {"batch 8": Case(lambda folder: regnet(folder / "net.onnx"), {"dtype": "bf16"})},
+        "wav2vec2 ends": {"a second": Case(lambda folder: audio(folder / "net.onnx"), {"dtype": "bf16"})},
         "resnext stage": {"batch 8": Case(lambda folder: resnext(folder / "net.onnx"), {"dtype": "bf16"})},
     }  # fmt: skip
     found = {f"{model} {name}": case for model, cases in families.items() for name, case in cases.items()}

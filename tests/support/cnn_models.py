@@ -38,6 +38,10 @@ class CnnBuilder:
             self.weights.append(helper.make_tensor(name, self.dtype, shape, raw, raw=True))
         return name
 
+    def constant(self, values: list[int]) -> str:
+        self.weights.append(numpy_helper.from_array(np.array(values, np.int64), f"w{len(self.weights)}"))
+        return self.weights[-1].name
+
     def conv(self, x: str, cin: int, cout: int, kernel: int, stride: int = 1, groups: int = 1) -> str:
         w = self.weight((cout, cin // groups, kernel, kernel), (2.0 / (cin // groups * kernel * kernel)) ** 0.5)
         b = self.weight((cout,), 0.1)

@@ -74,6 +74,7 @@ class Lowering:
     rare: frozenset[int] = frozenset()  # read accesses that few slices need
     late: frozenset[int] = frozenset()  # read accesses that are needed when sums are complete, and not before
     trailing: frozenset[int] = frozenset()  # read accesses that a slice needs when the next one may have begun
+    steady: frozenset[int] = frozenset()  # factors that what slices work with has nothing to do with
     row_factors: tuple[int, ...] = ()  # a slice takes more instructions the longer it is in these
     skipping: frozenset[int] = frozenset()  # factors whose place decides whether a slice has work at all
     balanced = False  # True: along these factors no tile has more work than the first one

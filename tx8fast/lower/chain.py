@@ -23,6 +23,7 @@ from tx8fast.lower.loops import least_room
 from tx8fast.lower.pooling import Pool
 from tx8fast.lower.thin import Thin
 from tx8fast.lower.transfer import spec_bytes
+from tx8fast.lower.windows import MAX_EXTENT
 from tx8fast.machine import Machine
 from tx8fast.records import dataclass
 
@@ -152,6 +153,8 @@ class Chain(Lowering):
         stage = Stage(self._lowered(op, member.before), shape)
         low = stage.low
         n, h, w, c = shape
+        if stage.windowed and max(h, low.window.size[0]) > MAX_EXTENT:  # type: ignore[attr-defined]
+            raise NotLowerable(f"an image of a chain has more than {MAX_EXTENT} rows")
         if not stage.windowed and (not low.writes[0].blocked or low.sizes != (n, h * w, c) or c > low.max_len[-1]):
             raise NotLowerable("an element-wise op of a chain works on blocked images with all their channels")
 

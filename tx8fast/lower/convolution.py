@@ -3,7 +3,7 @@
 May import: lower.base, lower.emitter, lower.windows, lower.contraction, graph_table, numerics. Must not: place buffers.
 
 A convolution with one tap per result is a matrix product and is lowered as one. Grouped convolutions take as many
-groups at a time as fill whole channel blocks; of several small groups the weights are laid out as one dense,
+groups at a time as fill whole channel blocks, or all of them; of several groups the weights are laid out as one dense,
 block-diagonal matrix per tap.
 """
 
@@ -17,19 +17,20 @@ from tx8fast.graph_table import Dim, OpRecord, Rule, TensorSpec
 from tx8fast.lower.base import FLOATS, Lowering, NotLowerable, Slice
 from tx8fast.lower.contraction import ACTS, Contraction
 from tx8fast.lower.emitter import Emitter
-from tx8fast.lower.loops import Loops, Runs, split_factor
+from tx8fast.lower.loops import Loops, Runs
 from tx8fast.lower.transfer import Local, moves
-from tx8fast.lower.windows import Window
+from tx8fast.lower.windows import MAX_EXTENT, Window
 from tx8fast.machine import Machine
 from tx8fast.numerics.formats import FORMAT_CODES, ITEM_BYTES
 from tx8fast.numerics.layout import block_size, blocked_params, padded_channels
 from tx8fast.numerics.windows import dense_groups, is_depthwise
 
 MAX_KERNEL = 255
-MAX_EXTENT = 4096  # field range of image rows and columns
 MAX_CHANNELS = 16384
 ACC = "f32"
-N, Y, X, GROUP, OUT, IN = range(6)  # of the rule's factors: image, output row and column, group, and a group's channels
+N, Y, X, GROUP, OUT, IN, TAPS = range(
+    7
+)  # of the rule's factors: image, output row and column, group, its channels, rows of the kernel
 
 
 def as_product(record: OpRecord) -> OpRecord | None:
@@ -83,8 +84,10 @@ class Windowed(Lowering):
     leads = "fused conv"
     takes = frozenset({"conv"})
     positional = True
+    steady = frozenset((0, 1))  # images and rows
     overlaps = True  # priced by its work alone: short samples are bound by the weight's port, real slices are not
     sum_dtype = ACC  # format of what the sums are added to
+    sums = True  # its instruction adds to partial sums
 
     def __init__(self, record: OpRecord, machine: Machine) -> None:
         super().__init__(record, machine)
@@ -110,7 +113,8 @@ class Windowed(Lowering):
             pair("pad_lo"),
         )
         self.act = ACTS.get(record.attr("act"), -1)
-        if self.act < 0 or max(w.shape[:2]) > MAX_KERNEL or max(x.shape[1:3]) > MAX_EXTENT:
+        columns = max(x.shape[2], out.shape[2])
+        if self.act < 0 or max(w.shape[:2]) > MAX_KERNEL or columns > MAX_EXTENT or self.window.most_rows < 1:
             raise NotLowerable("convolution is outside the instruction's field ranges")
         if min(*pair("pad_lo"), *pair("pad_hi")) < 0:
             raise NotLowerable("a convolution that crops its input")
@@ -120,10 +124,27 @@ class Windowed(Lowering):
         return self.window.form(lo, hi)
 
     def loop_over_images(self, channels: Runs, units: Sequence[int], most: Sequence[int]) -> None:
-        """Loop over images, output rows and `channels`; columns and taps come whole."""
-        self.loop_over([(N,), (Y,), *channels], (1, 1, *units), (1, MAX_EXTENT, *most))
+        """Loop over images, output rows and `channels`; columns and taps come whole. Where that leaves no room for two slices, however
+        small, the kernel's rows are a reduction, too."""
+        runs, room = [(N,), (Y,), *channels], self.machine.spm_limit - self.machine.spm_base
+        self._loop(runs, (1, 1, *units), (1, self.window.most_rows, *most))
+        if self.sums and 2 * self.least_bytes(tuple(map(min, self.units, self.sizes))) > room:
+            self.window = replace(self.window, taps=len(runs))
+            self._loop([*runs, (TAPS,)], (1, 1, *units, 1), (1, self.window.most_rows, *most, MAX_KERNEL))
+
+    def _loop(self, runs: Runs, units: Sequence[int], most: Sequence[int]) -> None:
+        self.loop_over(runs, units, most)
         self.reads = [self.operand_access(j) for j, spec in enumerate(self.record.operands) if spec is not None]
         self.writes = [self.result_access()]
+        self.known_bytes, self.known_slices, self.known_scratch = {}, {}, {}
+
+    def acc_bytes(self, lo: tuple[int, ...], hi: tuple[int, ...]) -> int:
+        return Local((hi[1] - lo[1]) * self.out.shape[2], self.out_channels(lo, hi), ACC, True).size_bytes
+
+    def taps_of(self, lo: Sequence[int], hi: Sequence[int]) -> int:
+        """Return the taps of a slice."""
+        rows = self.w.shape[0] if self.window.taps < 0 else hi[self.window.taps] - lo[self.window.taps]
+        return rows * self.w.shape[1]
 
     def out_channels(self, lo: Sequence[int], hi: Sequence[int]) -> int:
         a, b = self.writes[0].dims[-1].box(lo, hi)
@@ -150,8 +171,8 @@ class Windowed(Lowering):
         return list(s.scratch[n * (s.parity % 2) :][:n])
 
     def ops_per_point(self) -> float:
-        """Matrix cycles per point; a point of the third factor is a channel."""
-        taps = math.prod(self.window.kernel) * self.out.shape[2]
+        """Matrix cycles per point; a point of the third factor is a channel, a row of the kernel is one where slices have some of them."""
+        taps = math.prod(self.window.kernel[self.window.taps >= 0 :]) * self.out.shape[2]
         return taps / self.machine.peak_macs_per_cycle(self.dtype) * self.machine.n_tiles
 
     def convolve(self, em: Emitter, s: Slice, name: str, weight: int, out: int) -> None:
@@ -199,9 +220,6 @@ class Convolution(Windowed):
         units = [min(n, block) for n in (self.out.shape[3], self.x.shape[3])]
         self.loop_over_images([(OUT,), (IN,)], units, (MAX_CHANNELS, MAX_CHANNELS))
 
-    def acc_bytes(self, lo: tuple[int, ...], hi: tuple[int, ...]) -> int:
-        return Local((hi[1] - lo[1]) * self.out.shape[2], hi[2] - lo[2], ACC, True).size_bytes
-
     def emit(self, em: Emitter, s: Slice) -> None:
         self.convolve(em, s, "conv", s.reads[1], s.writes[0] if s.last else s.acc)
 
@@ -211,6 +229,7 @@ class Depthwise(Windowed):
     channels as lanes, so the weight is gathered in scratchpad."""
 
     kind = "depthwise"
+    sums = False
 
     def __init__(self, record: OpRecord, machine: Machine) -> None:
         super().__init__(record, machine)
@@ -246,7 +265,8 @@ class Depthwise(Windowed):
 
 
 class GroupedConvolution(Windowed):
-    """Factors: image, output row, set of groups. A set's channels are whole blocks; one set per slice."""
+    """Factors: image, output row, group. As many groups are a slice as begin and end at whole channel blocks, or all of them; the last
+    ones may be fewer."""
 
     kind = "grouped conv"
 
@@ -255,42 +275,35 @@ class GroupedConvolution(Windowed):
         groups = int(record.attr("groups"))
         self.ins, self.outs = self.w.shape[3], self.w.shape[2] // groups
         self.n_set = dense_groups(groups, self.ins, self.outs, block_size(self.dtype))
-        if not self.n_set:
-            raise NotLowerable(f"{groups} groups of {self.ins} channels do not fill whole channel blocks")
-        self.loop_over_images([(GROUP,)], [1], [1])
+        self.loop_over_images([(GROUP,)], [self.n_set], [self.n_set])
 
-    @property
-    def rule(self) -> Rule:
-        """The op's rule over sets of groups."""
-        return split_factor(super().rule, GROUP, self.n_set)
-
-    def _dense(self) -> Local:
-        """The block-diagonal weight of a set."""
-        rows = math.prod(self.w.shape[:2]) * self.n_set * self.outs
-        return Local(rows, self.n_set * self.ins, self.dtype, True)
+    def _dense(self, lo: Sequence[int], hi: Sequence[int]) -> Local:
+        """The block-diagonal weight of a slice."""
+        n_groups = hi[2] - lo[2]
+        return Local(self.taps_of(lo, hi) * n_groups * self.outs, n_groups * self.ins, self.dtype, True)
 
     def own_scratch(self, lo: Sequence[int], hi: Sequence[int]) -> list[int]:
-        return super().own_scratch(lo, hi) + ([self._dense().size_bytes] if self.n_set > 1 else [])
+        return super().own_scratch(lo, hi) + ([self._dense(lo, hi).size_bytes] if self.n_set > 1 else [])
 
     def emit(self, em: Emitter, s: Slice) -> None:
         weight = s.reads[1]
         if self.n_set > 1:
             weight = self.scratch_of(s)[-1]
-            self._spread(em, s.reads[1], weight)
-        self.convolve(em, s, "conv", weight, s.writes[0])
+            self._spread(em, s.reads[1], weight, s)
+        self.convolve(em, s, "conv", weight, s.writes[0] if s.last else s.acc)
 
     def ops_per_point(self) -> float:
-        return super().ops_per_point() * self.n_set**2 * self.outs * self.ins
+        return super().ops_per_point() * self.n_set * self.outs * self.ins
 
-    def _spread(self, em: Emitter, src: int, dst: int) -> None:
+    def _spread(self, em: Emitter, src: int, dst: int, s: Slice) -> None:
         """Put every group's weight on the diagonal of a zero matrix per tap."""
-        dense = self._dense()
+        dense, n_groups, taps = self._dense(s.lo, s.hi), s.hi[2] - s.lo[2], self.taps_of(s.lo, s.hi)
         em.fill(dst, 0.0, dense.elems, self.dtype)
         e = ITEM_BYTES[self.dtype]
-        taps, rows = math.prod(self.w.shape[:2]), self.n_set * self.outs
+        rows = n_groups * self.outs
         own = Local(dense.rows, self.ins, self.dtype, True)
         b = block_size(self.dtype)
-        for g in range(self.n_set):
+        for g in range(n_groups):
             done = 0
             while done < self.ins:
                 at = g * self.ins + done

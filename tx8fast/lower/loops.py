@@ -67,21 +67,6 @@ class Loops:
         return TensorSpec(tuple(sizes), spec.dtype, spec.layout), tuple(made)
 
 
-def split_factor(rule: Rule, f: int, inner: int) -> Rule:
-    """Return the rule with factor `f` cut into a major part, which keeps its number, and a minor one of size `inner`, the last."""
-    last = len(rule.sizes)
-
-    def cut(d: Dim) -> Dim:
-        terms = [t for g, c in d.terms for t in (((f, c * inner), (last, c)) if g == f else ((g, c),))]
-        return Dim(d.size, tuple(terms), d.c0, d.den, d.full)
-
-    ins = tuple([None if dims is None else tuple([cut(d) for d in dims]) for dims in rule.ins])
-    outs = tuple([tuple([cut(d) for d in dims]) for dims in rule.outs])
-    work = tuple([(e, c, (*fs, last) if f in fs else fs) for e, c, fs in rule.work])
-    sizes = tuple([n // inner if g == f else n for g, n in enumerate(rule.sizes)])
-    return Rule((*sizes, inner), rule.kinds + rule.kinds[f], ins, outs, work, (), rule.combine)
-
-
 def least_room(size: Sequence[int], needs: Sequence[Collection[int]]) -> list[int]:
     """Return values of `size` bytes in an order that keeps few of them alive: of those that may come, the smallest, among equals the one
     that frees most, then the one with most others behind it. needs: by value, those that must be there."""

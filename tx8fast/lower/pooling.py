@@ -17,13 +17,12 @@ from tx8fast.lower.base import FLOATS, Lowering, NotLowerable, Slice
 from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.rows import REDUCES
 from tx8fast.lower.transfer import Local
-from tx8fast.lower.windows import ROW, Window
+from tx8fast.lower.windows import MAX_EXTENT, ROW, Window
 from tx8fast.machine import Machine
 from tx8fast.numerics.formats import FORMAT_CODES, ITEM_BYTES
 from tx8fast.numerics.layout import block_size, blocked_params
 from tx8fast.numerics.windows import window_counts
 
-MAX_EXTENT = 4096
 MAX_CHANNELS = 16384
 WORK = "f32"
 
@@ -46,15 +45,15 @@ class Pool(Lowering):
             raise NotLowerable("the pool instruction has no dilation")
         if min(*lo, *hi) < 0 or any(p >= k for p, k in zip((*lo, *hi), (*kernel, *kernel), strict=True)):
             raise NotLowerable("a pool's padding is smaller than its window")
-        if max(x.shape[1:3]) > MAX_EXTENT:
-            raise NotLowerable(f"an image side is above the limit of {MAX_EXTENT}")
         self.x, self.out, self.dtype = x, out, x.dtype
         self.window = Window((x.shape[1], x.shape[2]), (out.shape[1], out.shape[2]), kernel, pair("stride"), (1, 1), lo)
+        if max(x.shape[2], out.shape[2]) > MAX_EXTENT or self.window.most_rows < 1:
+            raise NotLowerable(f"the columns of an image, or the rows of a window, are above the limit of {MAX_EXTENT}")
         self.average = record.kind == "avg_pool"
         self.share = self._share(hi, bool(record.attr("count_pad"))) if self.average else None
         # images, output rows and channels; columns and taps come whole
         self.loop_over(
-            [(0,), (1,), (3,)], (1, 1, min(out.shape[3], block_size(x.dtype))), (1, MAX_EXTENT, MAX_CHANNELS)
+            [(0,), (1,), (3,)], (1, 1, min(out.shape[3], block_size(x.dtype))), (1, self.window.most_rows, MAX_CHANNELS)
         )
         self.reads, self.writes = [self.operand_access(0)], [self.result_access()]
 

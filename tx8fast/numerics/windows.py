@@ -13,11 +13,8 @@ import numpy as np
 
 def dense_groups(groups: int, ins: int, outs: int, block: int) -> int:
     """Return how many of `groups` channel groups (`ins`, `outs` channels each) form one dense product whose channels
-    begin and end at whole blocks; 0 if there is no such number."""
-    if groups * ins <= block and groups * outs <= block:
-        return groups
-    n = math.lcm(block // math.gcd(block, ins), block // math.gcd(block, outs))
-    return n if groups % n == 0 else 0
+    begin at whole blocks; all of them if there is no smaller number."""
+    return min(groups, math.lcm(block // math.gcd(block, ins), block // math.gcd(block, outs)))
 
 
 def is_depthwise(groups: int, ins: int, outs: int, dilation: Sequence[int]) -> bool:

@@ -117,7 +117,8 @@ def plan_space(low: Lowering, machine: Machine) -> PlanSpace:
     if isinstance(low, Contraction):
         for r, group in enumerate(low.groups()):
             role[group] = r
-    sample = tuple(min(s, 8 * u) for s, u in zip(low.sizes, low.units, strict=True))
+    few = [min(s, most, 8 * u) for s, u, most in zip(low.sizes, low.units, low.max_len, strict=True)]
+    sample = tuple(low.sizes[f] if f in low.steady else n for f, n in enumerate(few))
     results = math.prod(n for n, summed in zip(sample, low.reduce, strict=True) if not summed)
     scratch = sum(low.scratch_bytes((0,) * len(sample), sample)) / max(1, results)
     i64 = lambda x: np.array(x, np.int64)  # noqa: E731

@@ -1,7 +1,7 @@
 """Handlers of convolutions and pooling: channel-first ONNX tensors become channel-last ones and back.
 
 May import: frontend.onnx.node. Must not: touch protobufs beyond a node's attributes.
-One spatial dimension is carried as a plane of height 1; three or more use the `_nd` kinds.
+One spatial dimension is carried as a plane of width 1, whose rows tiles divide; three or more use the `_nd` kinds.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class Window:
     hi: list[int]
 
     def lifted(self) -> Window:
-        """The same window over a plane of height 1 when there is one spatial axis."""
+        """The same window over a plane of width 1 when there is one spatial axis."""
         if len(self.kernel) != 1:
             return self
-        return Window([1, *self.kernel], [1, *self.stride], [1, *self.dilation], [0, *self.lo], [0, *self.hi])
+        return Window([*self.kernel, 1], [*self.stride, 1], [*self.dilation, 1], [*self.lo, 0], [*self.hi, 0])
 
     def attrs(self, with_kernel: bool) -> dict:
         found = {"stride": self.stride, "dilation": self.dilation, "pad_lo": self.lo, "pad_hi": self.hi}
@@ -67,13 +67,13 @@ def geometry(n: Node, sizes: list[int], kernel: list[int]) -> Window:
 
 def _channel_last(n: Node, x: Tensor) -> Tensor:
     if x.rank == 3:
-        x = n.reshape(x, (x.shape[0], x.shape[1], 1, x.shape[2]))
+        x = n.reshape(x, (*x.shape, 1))
     return n.swap_to_last(x)
 
 
 def _channel_first(n: Node, y: Tensor, spatial: int) -> Tensor:
     y = n.swap_to_first(y)
-    return n.reshape(y, (y.shape[0], y.shape[1], y.shape[3])) if spatial == 1 else y
+    return n.reshape(y, y.shape[:3]) if spatial == 1 else y
 
 
 def _kind(name: str, spatial: int) -> str:
@@ -90,7 +90,7 @@ def convolve(n: Node, x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
         raise n.bad(f"kernel_shape {n.attr('kernel_shape')} differs from the weight's {kernel}")
     window = geometry(n, list(x.shape[2:]), kernel).lifted()
     if spatial == 1:
-        w = n.reshape(w, (*w.shape[:2], 1, w.shape[2]))
+        w = n.reshape(w, (*w.shape, 1))
     w = n.transpose(w, (*range(2, w.rank), 0, 1))
     groups = n.attr("group", 1)
     y = n.op(_kind("conv", spatial), _channel_last(n, x), w, bias, groups=groups, **window.attrs(False))
@@ -120,7 +120,7 @@ def _conv_transpose(n: Node) -> Tensor:
             window.lo[i], window.hi[i] = (less, more) if mode == "SAME_UPPER" else (more, less)
     window = window.lifted()
     if spatial == 1:
-        w, extra = n.reshape(w, (*w.shape[:2], 1, w.shape[2])), [0, *extra]
+        w, extra = n.reshape(w, (*w.shape, 1)), [*extra, 0]
     w = n.transpose(w, (*range(2, w.rank), 1, 0))
     kind, groups = _kind("conv_transpose", spatial), n.attr("group", 1)
     y = n.op(kind, _channel_last(n, x), w, bias, groups=groups, out_pad=tuple(extra), **window.attrs(False))

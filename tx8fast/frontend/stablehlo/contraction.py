@@ -118,9 +118,9 @@ def _convolution(n: Node) -> Tensor:
     cut = [(min(a, 0), min(b, 0)) for a, b in pads]
     x = edged(n, x, [0, *[a for a, _ in cut], 0], [0, *[b for _, b in cut], 0], 0.0)
     lo, hi = [max(a, 0) for a, _ in pads], [max(b, 0) for _, b in pads]
-    if spatial == 1:  # a plane of height 1
-        x, w = n.v.reshape(x, (x.shape[0], 1, *x.shape[1:])), n.v.reshape(w, (1, *w.shape))
-        stride, dilation, lo, hi = [1, *stride], [1, *dilation], [0, *lo], [0, *hi]
+    if spatial == 1:  # a plane of width 1, whose rows tiles divide
+        x, w = n.v.reshape(x, (*x.shape[:2], 1, x.shape[2])), n.v.reshape(w, (w.shape[0], 1, *w.shape[1:]))
+        stride, dilation, lo, hi = [*stride, 1], [*dilation, 1], [*lo, 0], [*hi, 0]
     if spatial == 0:
         raise n.unsupported("a convolution without spatial dimensions is a product; use dot_general")
     groups = n.int("feature_group_count", 1)
@@ -135,7 +135,7 @@ def _convolution(n: Node) -> Tensor:
         pad_hi=tuple(hi),
     )
     if spatial == 1:
-        out = n.v.reshape(out, (out.shape[0], *out.shape[2:]))
+        out = n.v.reshape(out, (*out.shape[:2], out.shape[3]))
     places = [numbers.output_batch_dimension, *numbers.output_spatial_dimensions, numbers.output_feature_dimension]
     out = n.v.transpose(out, [places.index(d) for d in range(out.rank)])
     return n.v.cast(out, n.dtype)

@@ -22,7 +22,6 @@ from tx8fast.ir.ops.base import (
     tensor,
 )
 from tx8fast.ir.types import FLOAT_DTYPES
-from tx8fast.numerics.windows import dense_groups, is_depthwise
 
 ACTS = ("none", "relu", "leaky_relu")
 _BYTES = frozenset({"i8", "u8"})
@@ -149,18 +148,15 @@ def _conv_transpose(op: Op):
 
 
 def _conv_engine(op: Op) -> str:
-    """The matrix engine's, unless its fields are too small or the channel groups do not fill whole blocks."""
+    """The matrix engine's, unless its fields are too small. Images are cut into bands of rows, of which one window has to fit."""
     x, w = op.operands[0].type.shape, op.operands[1].type.shape  # type: ignore[attr-defined]
     if not is_num(*x, *w):
         return "ne" if op.attrs["groups"] == 1 else "kcore"
     s, d, lo, hi = window_attrs(op)
-    groups = op.attrs["groups"]
-    whole = (
-        groups == 1 or is_depthwise(groups, w[3], w[2] // groups, d) or dense_groups(groups, w[3], w[2] // groups, 64)
-    )
-    fits = max(w[:2]) <= 255 and max(x[1:3]) <= 4096 and max(x[3], w[2]) <= 16384
+    out = op.result.type.shape  # type: ignore[attr-defined]
+    fits = max(w[:2]) <= 255 and max(x[2], out[2], (w[0] - 1) * d[0] + 1) <= 4096 and max(x[3], w[2]) <= 16384
     fits = fits and max(*s, *d, *lo, *hi) <= MAX_STEP
-    return "ne" if whole and fits and min(*lo, *hi) >= 0 and op.attrs["act"] in ("none", "relu") else "kcore"
+    return "ne" if fits and min(*lo, *hi) >= 0 and op.attrs["act"] in ("none", "relu") else "kcore"
 
 
 _TWO_ONES = (tuple, (1, 1))

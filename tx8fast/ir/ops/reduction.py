@@ -94,9 +94,9 @@ def _pool_engine(op: Op) -> str:
     s, d, lo, hi = window_attrs(op)
     plain = all(n == 1 or m == 1 for n, m in zip(k, d)) and min(*lo, *hi) >= 0
     padding = all(p < n for p, n in zip((*lo, *hi), (*k, *k)))
-    if not (plain and padding and is_num(*x)) or max(x[1:3]) > _MAX_EXTENT or max(*k, *s) > MAX_STEP:
-        return "kcore"
     out = op.result.type.shape  # type: ignore[attr-defined]
+    if not (plain and padding and is_num(*x)) or max(x[2], out[2], k[0]) > _MAX_EXTENT or max(*k, *s) > MAX_STEP:
+        return "kcore"
     full = [window_counts(x[1 + i], out[1 + i], k[i], s[i], lo[i], hi[i], False).all() for i in (0, 1)]
     return "ct" if all(full) else "kcore"
 
