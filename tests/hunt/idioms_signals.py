@@ -1,7 +1,8 @@
-"""Pieces of networks that work on signals: windows along one dimension."""
+"""Pieces of networks with windows along one dimension or three, and of those that make images and signals larger."""
 
 from __future__ import annotations
 
+import numpy as np
 from hunt.draft import Draft
 from hunt.idioms import idiom
 
@@ -33,3 +34,52 @@ def signal(d: Draft) -> None:
         y = d.op(d.pick(["MaxPool", "AveragePool"]), y, kernel_shape=[3], strides=[d.pick([1, 2])])
     if d.chance(0.3):
         d.op("Transpose", y, perm=[0, 2, 1])
+
+
+@idiom
+def upscaled(d: Draft) -> None:
+    """Transposed convolutions: strides that divide their kernels and do not, padding, groups, a place more behind."""
+    rank, groups = d.pick([1, 2, 2, 3]), d.pick([1, 1, 1, 2, 3])
+    size = [d.int(1, 12 if rank < 3 else 4) for _ in range(rank)]
+    kernel, stride = ([d.int(1, most) for _ in range(rank)] for most in (5, 4))
+    lo, hi = ([d.int(0, k // 2) for k in kernel] for _ in range(2))
+    extra = [d.int(0, s - 1) if d.chance(0.3) else 0 for s in stride]
+    out = [s * (n - 1) + e + k - a - b for n, k, s, a, b, e in zip(size, kernel, stride, lo, hi, extra, strict=True)]
+    if min(out) < 1:
+        lo = hi = [0] * rank
+    each, outs = d.pick([1, 3, 16, 33, 64]), d.pick([1, 5, 16, 64])
+    x = d.input(d.draw((d.pick([1, 1, 2]), groups * each, *size)))
+    w = d.floats(x, (groups * each, outs, *kernel), scale=(each * float(np.prod(kernel))) ** -0.5)
+    b = d.floats(x, (groups * outs,)) if d.chance(0.6) else None
+    own = {"kernel_shape": kernel, "strides": stride, "pads": lo + hi, "output_padding": extra, "group": groups}
+    y = d.op("ConvTranspose", x, w, b, **own)
+    if d.chance(0.5):
+        y = d.op(d.pick(["Relu", "LeakyRelu", "Tanh"]), y)
+    if d.chance(0.4):
+        y = d.op("Concat", y, d.like(y), axis=1)
+    if d.chance(0.4):
+        w = d.floats(y, (d.pick([3, 16]), y.shape[1], *[3] * rank), scale=(y.shape[1] * 3.0**rank) ** -0.5)
+        d.op("Conv", y, w, kernel_shape=[3] * rank, pads=[1] * 2 * rank)
+
+
+@idiom
+def volume(d: Draft) -> None:
+    """Windows over three dimensions, one after the other."""
+    x = d.input(d.draw((d.pick([1, 2]), d.pick([1, 3, 8, 40]), d.int(1, 6), d.pick([4, 7, 9]), d.pick([5, 8]))))
+    for _ in range(d.int(1, 3)):
+        kernel = [d.pick([k for k in (1, 2, 3) if k <= n]) for n in x.shape[2:]]
+        own = {"kernel_shape": kernel, "strides": [d.pick([1, 1, 2]) for _ in kernel]}
+        if d.chance(0.6):
+            own["pads"] = [k // 2 for k in kernel] * 2
+        if d.chance(0.3):
+            x = d.op(d.pick(["MaxPool", "MaxPool", "AveragePool"]), x, ceil_mode=d.int(0, 1), **own)
+            continue
+        groups = d.pick([1, 1, 2]) if x.shape[1] % 2 == 0 else 1
+        n = groups * d.pick([2, 8, 33])
+        each = x.shape[1] // groups
+        w = d.floats(x, (n, each, *kernel), scale=(each * float(np.prod(kernel))) ** -0.5)
+        x = d.op("Conv", x, w, d.floats(x, (n,)) if d.chance(0.6) else None, group=groups, **own)
+        if d.chance(0.5):
+            x = d.op("Relu", x)
+    if d.chance(0.3):
+        d.op("GlobalAveragePool", x)

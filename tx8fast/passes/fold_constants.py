@@ -24,8 +24,16 @@ from tx8fast.records import dataclass
 #: prefix of the weight-table keys that compilation adds
 CONSTANT_PREFIX = "%const/"
 _UNKNOWN = object()
-#: kinds that only move a weight's elements: above the size limit their result becomes a derived table entry
-DERIVED = frozenset({"transpose", "reshape"})
+#: kinds that may keep all of a weight's elements, and their attributes that say how: above the size limit such a result becomes a
+#: derived table entry
+DERIVED = {"transpose": ("perm",), "reshape": (), "slice": ("start", "step"), "pad": ("lo",)}
+
+
+def _keeps_all(op: Op) -> bool:
+    """True if an op of `DERIVED` leaves every element of its operand as it is, elsewhere, and nothing else but zeros beside them."""
+    if op.kind == "slice":
+        return op.result.shape == op.operands[0].shape
+    return op.kind != "pad" or (op.attrs["mode"] == "constant" and op.attrs["value"] == 0)
 
 
 @dataclass(frozen=True)
@@ -108,9 +116,10 @@ class _Folder:
             or nbytes(t) <= self.limit_bytes
             or not states
             or not self.written.isdisjoint(states)
+            or not _keeps_all(op)
         ):
             return False
-        attrs = {"perm": list(op.attrs["perm"])} if op.kind == "transpose" else {}
+        attrs = {n: list(op.attrs[n]) for n in DERIVED[op.kind]}
         content = (op.kind, key, str(attrs), t.shape)
         made = self.keys.get(content)
         if made is None:

@@ -94,7 +94,18 @@ def _transpose(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: Sh
 
 
 def _slice(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: Shape) -> np.ndarray:
-    return inputs[0][tuple(slice(a, a + n) for a, n in zip(attrs["start"], shape, strict=True))]
+    steps, places = attrs.get("step") or [1] * len(shape), []
+    for a, n, s in zip(attrs["start"], shape, steps, strict=True):
+        end = a + n * s
+        places.append(slice(a, end if end >= 0 else None, s))  # backwards to the first element: no end says so
+    return inputs[0][tuple(places)]
+
+
+def _pad(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: Shape) -> np.ndarray:
+    """Zeros around all elements."""
+    out = np.zeros(shape, inputs[0].dtype)
+    out[tuple(slice(a, a + n) for a, n in zip(attrs["lo"], inputs[0].shape, strict=True))] = inputs[0]
+    return out
 
 
 def _view(inputs: Sequence[np.ndarray], attrs: Mapping[str, Any], shape: Shape) -> np.ndarray:
@@ -183,6 +194,7 @@ EXPRESSIONS: dict[str, Expression] = {
     "norm_shift": norm_shift,
     "normed_kernel": normed_kernel,
     "own_place": _own_place,
+    "pad": _pad,
     "place_waves": place_waves,
     "relative_bias": _relative_bias,
     "reshape": lambda inputs, attrs, shape: inputs[0].reshape(shape),
