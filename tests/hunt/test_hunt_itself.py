@@ -90,7 +90,7 @@ def test_an_operator_without_a_recipe_is_called_as_declared():
 def test_a_seed_alone_decides():
     one, other = Generator(), Generator()
     other.program(7)
-    a, b = one.program(3), other.program(3)
+    a, b = one.program(4), other.program(4)
     assert a.model.SerializeToString() == b.model.SerializeToString() and a.setting == b.setting
 
 

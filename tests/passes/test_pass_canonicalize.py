@@ -88,6 +88,10 @@ CASES = {
     "broadcasts combine": ([((4,), "f32")], lambda g, b, x: b("broadcast", b("broadcast", x, shape=(3, 4)), shape=(2, 3, 4)), ["broadcast"]),
     "wide and back": ([((8,), "bf16")], lambda g, b, x: b("convert", b("convert", x, dtype="f32"), dtype="bf16"), []),
     "wide and on": ([((8,), "bf16")], lambda g, b, x: b("convert", b("convert", x, dtype="f32"), dtype="f64"), ["convert"]),
+    "beyond the last range": (
+        [((8,), "i8")], lambda g, b, x: b("convert", b("convert", x, dtype="f32"), dtype="u8"), ["convert", "convert"],
+    ),
+    "within the last range": ([((8,), "u8")], lambda g, b, x: b("convert", b("convert", x, dtype="f32"), dtype="i16"), ["convert"]),
     "narrow and back stays": ([F], lambda g, b, x: b("convert", b("convert", x, dtype="bf16"), dtype="f32"), ["convert", "convert"]),
     "right operand transposed": ([M, M], lambda g, b, x, y: b("gemm", x, b("transpose", y, perm=(1, 0))), ["gemm"]),
     "both transposed": ([M, M], lambda g, b, x, y: b("gemm", b("transpose", x, perm=(1, 0)), b("transpose", b("transpose", y, perm=(1, 0)), perm=(1, 0))), ["gemm"]),

@@ -148,3 +148,22 @@ def test_which_weights_are_thin(llama, tmp_path, monkeypatch):
     whole = slice_of(graph, [], [graph.roots[name] for name in graph.results])
     assert {short[root]: power_of(graph, whole, root) for root in short} == {"w": 2, "v": 10, "u": 4}
     assert "w" in {short[r] for r in roots} and "u" not in {short[r] for r in roots}  # u is used twice
+
+
+def test_a_product_reads_another_view_of_its_operand(tmp_path):
+    """The operand's value has a dimension more."""
+    text = """
+    module {
+      func.func public @main(%x: tensor<1x17x64xf32>) -> tensor<17x64xf32> {
+        %0 = stablehlo.reshape %x : (tensor<1x17x64xf32>) -> tensor<17x64xf32>
+        %1 = stablehlo.sine %0 : tensor<17x64xf32>
+        %2 = stablehlo.transpose %1, dims = [1, 0] : (tensor<17x64xf32>) -> tensor<64x17xf32>
+        %3 = stablehlo.dot_general %0, %2, contracting_dims = [1] x [0] : (tensor<17x64xf32>, tensor<64x17xf32>) -> tensor<17x17xf32>
+        %4 = stablehlo.tanh %3 : tensor<17x17xf32>
+        %5 = stablehlo.dot_general %4, %0, contracting_dims = [1] x [0] : (tensor<17x17xf32>, tensor<17x64xf32>) -> tensor<17x64xf32>
+        %6 = stablehlo.add %5, %0 : tensor<17x64xf32>
+        return %6 : tensor<17x64xf32>
+      }
+    }"""
+    (tmp_path / "net.mlir").write_text(text)
+    assert api.prove(api.compile(tmp_path / "net.mlir", opt=1).program, tmp_path / "net.mlir").proved

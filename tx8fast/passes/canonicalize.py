@@ -215,6 +215,9 @@ def _convert_chain(op: Op, rw: Rewriter) -> bool:
     x = inner.operands[0]
     if not is_widening(x.dtype, inner.result.dtype):
         return False
+    from_float = inner.result.dtype in _FLOATS and x.dtype not in _FLOATS and op.result.dtype not in _FLOATS
+    if from_float and not is_widening(x.dtype, op.result.dtype):
+        return False  # a float ends at an integer's range, an integer of more bits loses its upper ones
     if x.type is op.result.type:
         rw.replace(op, [x])
     else:

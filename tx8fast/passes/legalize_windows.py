@@ -106,7 +106,11 @@ def _depth_as_channels(op: Op, rw: Rewriter) -> bool:
         return False
     groups, (deep, *kernel, outs, ins) = op.attrs["groups"], w.shape
     batch, depth, out = x.shape[0], op.result.shape[1], op.result.shape
-    if 0 in (*x.shape, *out) or deep * x.shape[-1] > MAX_CHANNELS or min(op.attrs["pad_lo"][0], op.attrs["pad_hi"][0]) < 0:
+    if (
+        0 in (*x.shape, *out)
+        or deep * x.shape[-1] > MAX_CHANNELS
+        or min(op.attrs["pad_lo"][0], op.attrs["pad_hi"][0]) < 0
+    ):
         return False
     make = _Make(rw, op)
     x = make.pad(x, (0, op.attrs["pad_lo"][0], 0, 0, 0), (0, op.attrs["pad_hi"][0], 0, 0, 0))

@@ -119,7 +119,8 @@ def holds(field: Field, graph: Graph, end: End, values: dict[str, Value], found:
             return False
         words = k.binary("mul_p", words.reshape(factor.shape), k.invert(factor, field.p), field.p)
     left, states = k.dots(words.reshape(-1, n), r, field.p)
-    through = _times(field, b, r, bool(op.record.attr("trans_b")))
+    shape = op.record.operands[1].shape  # type: ignore[union-attr]
+    through = _times(field, b, shape, r, bool(op.record.attr("trans_b")))
     if states & SPECIAL or through is None or not len(through) or not isinstance(a, Elements):
         return False
     right, states = k.dots(a.p.reshape(-1, len(through)), through, field.p)
@@ -139,8 +140,8 @@ def _plain(words: Words) -> bool:
     return not (np.bitwise_or.reduce(words.reshape(-1), initial=0) & SPECIAL)
 
 
-def _times(field: Field, b: Value | Drawn | None, r: Words, turned: bool) -> Words | None:
-    """Return b r, for a matrix [n, k] (turned) or [k, n]; None if some of it has no residue."""
+def _times(field: Field, b: Value | Drawn | None, shape: tuple[int, ...], r: Words, turned: bool) -> Words | None:
+    """Return b r, for a matrix [n, k] (turned) or [k, n], of which b may be another view; None if some of it has no residue."""
     if isinstance(b, Drawn) and field.is_thin(b.stream):
         thin, _ = field.factors(b.stream)
         first, then = (thin.left.T, thin.right.T) if turned else (thin.right, thin.left)
@@ -149,9 +150,10 @@ def _times(field: Field, b: Value | Drawn | None, r: Words, turned: bool) -> Wor
     if isinstance(b, Drawn):
         key = field.key(b.stream)
         if turned:
-            return k.drawn_sums(key, 0, r, b.shape[1], field.p)
-        return k.drawn_dots(key, 0, b.shape[0], r, field.p)
+            return k.drawn_sums(key, 0, r, shape[1], field.p)
+        return k.drawn_dots(key, 0, shape[0], r, field.p)
     if not isinstance(b, Elements):
         return None
-    made, states = k.dots(b.p.T if turned else b.p, r, field.p)
+    words = b.p.reshape(shape)
+    made, states = k.dots(words.T if turned else words, r, field.p)
     return None if states & SPECIAL else made

@@ -41,6 +41,11 @@ ELEMENTWISE = {
     "round_away": (lambda x: lax.round(x, lax.RoundingMethod.AWAY_FROM_ZERO), X),
     "special": (lambda x: (lax.erf(x), lax.erfc(x), jnp.square(x), lax.erf_inv(x / 3)), X),
     "atan2": (lambda x, y: jnp.arctan2(x, y - 1.5), X, P),
+    "atan2 of zeros": (
+        lambda x, y: jnp.arctan2(jnp.where(x < 0, -0.0, 0.0), jnp.array([-1.0, 0.0, -0.0, 2.0])[:, None]),
+        X[:4, :4],
+        P,
+    ),
     "comparison": (lambda x, y: (x < y, x <= y, x > y, x >= y, x == y, x != y), X, P),
     "finite": (
         lambda x: (jnp.isfinite(1 / x), jnp.isnan(x), jnp.isinf(1 / x), jnp.isposinf(1 / x), jnp.isneginf(1 / x)),

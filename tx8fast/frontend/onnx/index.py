@@ -71,6 +71,9 @@ def write_run(n: Node, cache: Tensor, new: Tensor, first: Tensor, axis: int, cir
 def _one_hot(n: Node) -> Tensor:
     indices, values = n[0], n[2]
     depth = int(n.number(1, "depth"))
+    # the numbers of all classes have to differ in the format of the indices
+    wide = {"i8": "i32", "u8": "i32", "i16": "i32", "u16": "i32", "f16": "f32", "bf16": "f32"}.get(indices.dtype)
+    indices = n.cast(indices, wide) if wide else indices
     n.bounded(depth, "the list of classes")
     rank = indices.rank + 1
     axis = n.norm_axis(n.attr("axis", -1), rank)

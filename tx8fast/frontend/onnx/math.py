@@ -51,7 +51,20 @@ def _pow(n: Node) -> Tensor:
                 return n.op(special, x)
         return n.op("pow", x, y)
     if not x.is_float and y.is_float:
-        return n.cast(n.op("pow", n.cast(x, y.dtype), y), x.dtype)
+        known = y.array
+        if (
+            known is not None
+            and known.size
+            and (known >= 0).all()
+            and (known == np.floor(known)).all()
+            and known.max() < 64
+        ):
+            return n.op("pow", x, n.cast(y, x.dtype))
+        # every 32-bit integer is a number of f64; what is a whole number but for the last bits is one before the rest is cut off
+        made = n.op("pow", n.cast(x, "f64"), n.cast(y, "f64"))
+        whole = n.op("round", made)
+        near = n.op("le", n.op("abs", n.op("sub", made, whole)), n.op("mul", n.op("abs", made), 2.0**-45))
+        return n.cast(n.op("select", near, whole, made), x.dtype)
     return n.op("pow", x, n.cast(y, x.dtype))
 
 
@@ -128,7 +141,10 @@ def _hard_sigmoid(n: Node) -> Tensor:
 
 
 def _prelu(n: Node) -> Tensor:
-    return n.op("prelu", n[0], n[1])
+    x, slope = n[0], n[1]
+    if x.is_float:
+        return n.op("prelu", x, slope)
+    return n.op("select", n.op("lt", x, 0), n.op("mul", x, slope), x)
 
 
 def _gelu(n: Node) -> Tensor:
@@ -144,8 +160,8 @@ def _swish(n: Node) -> Tensor:
 
 def _shrink(n: Node) -> Tensor:
     x, bias, lambd = n[0], float(n.attr("bias", 0.0)), float(n.attr("lambd", 0.5))
-    if not x.is_float:
-        x = n.cast(x, "f32")
+    if not x.is_float:  # f32 has no number for every integer of 32 bits
+        x = n.cast(x, "f32" if x.dtype in ("i8", "u8", "i16", "u16") else "f64")
     high = n.op("select", n.op("gt", x, lambd), n.op("sub", x, bias), n.const(0.0, x.dtype))
     # of a negative lambd both may hold: the first one decides
     return n.cast(n.op("select", n.op("lt", x, -lambd), n.op("add", x, bias), high), n[0].dtype)

@@ -170,8 +170,10 @@ def _pad(n: Node) -> Tensor:
     if not any(lo) and not any(hi):
         return x
     value = n[2] if n.has(2) else None
-    if mode != "constant" or value is None or value.array is not None:
-        number = float(n.attr("value", 0.0)) if value is None else float(n.single(value.array, "constant_value"))
+    known = None if value is None or value.array is None else n.single(value.array, "constant_value")
+    number = float(n.attr("value", 0.0) if known is None else known)
+    # an integer of more than 53 bits is no number of the attribute's
+    if mode != "constant" or value is None or (known is not None and (x.is_float or int(number) == int(known))):
         return n.op("pad", x, lo=tuple(lo), hi=tuple(hi), value=number, mode=mode)
     inside = n.op("pad", n.const(np.ones(x.shape, bool)), lo=tuple(lo), hi=tuple(hi), value=0.0, mode=mode)
     padded = n.op("pad", x, lo=tuple(lo), hi=tuple(hi), value=0.0, mode=mode)

@@ -198,17 +198,24 @@ def _instead(n: Node, v: Val, kind: str, *operands: Value) -> Val:
 
 
 def _atan2(n: Node) -> Val:
-    """atan(y / x), moved by pi on the left half plane; x = 0 has its own answer. Equal sizes, also two infinities, make 1 or -1."""
+    """atan(y / x), moved by pi on the left half plane; x = 0 has its own answer. Equal sizes, also two infinities, make 1 or -1. Zeros have
+    signs, which their reciprocals tell."""
     y, x = n[0], n[1]
     zero, pi = n.v.splat(0, x), n.v.splat(np.pi, x)
     e = n.v.elementwise
+
+    def negative(v: Val) -> Val:
+        return e("or", e("lt", v, zero), e("lt", e("div", n.v.splat(1, v), v), zero))
+
     flat = e("eq", x, zero)
     slope = e("div", y, e("select", flat, n.v.splat(1, x), x))
     diagonal = e("eq", e("abs", y), e("abs", x))
     angle = e("atan", e("select", diagonal, e("mul", e("sign", y), e("sign", x)), slope))
-    side = e("select", e("lt", y, zero), e("neg", pi), pi)
+    side = e("select", negative(y), e("neg", pi), pi)
     angle = e("select", e("lt", x, zero), e("add", angle, side), angle)
-    return e("select", flat, e("mul", e("sign", y), n.v.splat(np.pi / 2, x)), angle)
+    behind = e("and", e("eq", y, zero), negative(x))
+    upright = e("select", behind, side, e("mul", e("sign", y), n.v.splat(np.pi / 2, x)))
+    return e("select", flat, upright, angle)
 
 
 def _reduce_precision(n: Node) -> Val:
