@@ -222,6 +222,7 @@ CONFIGS |= {
     "zamba-unsaid": {**{k: v for k, v in CONFIGS["zamba"].items() if k not in ("layers_block_type", "mamba_dt_rank")}, "num_hidden_layers": 5,
                      "attn_layer_period": 2, "attn_layer_offset": 1, "num_key_value_heads": 2, "attention_head_dim": 12, "mamba_expand": 3,
                      "n_mamba_heads": 3, "mamba_conv_bias": False, "mamba_proj_bias": True, "rms_norm_eps": 1e-2},
+    "gemma4_text-alike": {**CONFIGS["gemma4_text"], "per_layer_config": None},
     "llama4_text-types": {**CONFIGS["llama4_text"], "layer_types": _CHUNKED},
     "nemotron_h-least": {**CONFIGS["nemotron_h"], "time_step_min": 0.5, "time_step_limit": [0.0, 0.1]},
     "gemma3n_text-half": {**CONFIGS["gemma3n_text"], "activation_sparsity_pattern": [0.5, 0.0, 0.5, 0.0]},
