@@ -188,3 +188,21 @@ def test_what_no_zamba_has_is_told(tmp_path, change, problem):
     (tmp_path / "config.json").write_text(json.dumps(config_of("zamba") | change))
     with pytest.raises(ImportModelError, match=problem):
         read_config(tmp_path / "config.json")
+
+
+def test_an_olmo_hybrid_saved_again_has_its_convolutions_in_equal_parts(tmp_path):
+    """The library joins those of queries, keys and values and cuts them into thirds, whatever their widths are."""
+    (tmp_path / "config.json").write_text(json.dumps(config_of("olmo_hybrid") | {"linear_value_head_dim": 12}))
+    options = HfOptions(batch=BATCH, seq=SEQ)
+    named = import_hf(tmp_path / "config.json", options).weights
+    shapes = [(k, list(named[k].shape)) for k in sorted(named.keys()) if not k.startswith("%")]
+    weights = weights_of("olmo_hybrid", shapes)
+    write_weights(tmp_path, weights)
+    feed = {"input_ids": token_ids("olmo_hybrid")}
+    wanted = run_graph(import_hf(tmp_path, options), feed)["logits"]
+    for i in (0, 2):
+        keys = [f"model.layers.{i}.linear_attn.{letter}_conv1d.weight" for letter in "qkv"]
+        assert [weights[k].shape[0] for k in keys] == [12, 12, 48]
+        weights |= dict(zip(keys, np.split(np.concatenate([weights[k] for k in keys]), 3), strict=True))
+    write_weights(tmp_path, weights)
+    np.testing.assert_array_equal(run_graph(import_hf(tmp_path, options), feed)["logits"], wanted)

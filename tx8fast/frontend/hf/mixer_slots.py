@@ -6,6 +6,7 @@ May import: frontend.hf. Must not: open files; know the IR.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from tx8fast.frontend.hf.slots import Slot, SlotList, head_parts, outer_key, part
 from tx8fast.frontend.hf.states import ChannelDelta, Delta, Lightning, Lru, Scan, Selective, ShortConv, TimeMix
@@ -73,9 +74,16 @@ def delta(s: SlotList, i: int) -> Iterator[Slot]:
 def _delta_apart(s: SlotList, i: int) -> Iterator[Slot]:
     c: Delta = s.c.keeper("delta")
     key, at, h = s.key(i, "delta"), f"layers.{i}.delta.", s.c.hidden
+    third, rest = divmod(2 * c.keys + c.values, 3)
+    thirds, first = tuple(f"{key}.{letter}_conv1d.weight" for letter in "qkv"), 0
     for name, rows in (("query", c.keys), ("key", c.keys), ("value", c.values)):
         yield from _whole(f"{at}{name}_proj", f"{key}.{name[0]}_proj", rows, h, False)
-        yield from _taps(f"{at}{name}_conv", f"{key}.{name[0]}_conv1d", rows, c.taps, False)
+        for slot in _taps(f"{at}{name}_conv", f"{key}.{name[0]}_conv1d", rows, c.taps, False):
+            # the library joins the three, and saves them again cut into equal parts, however wide they were
+            steps = (*part((rows, 1, c.taps), (first, 0, 0)), *slot.steps)
+            other = replace(slot, keys=thirds, stored=(third, 1, c.taps), steps=steps, expert=True)
+            yield slot if rest else replace(slot, other=other)
+        first += rows
     for name, letter, rows in (("gate", "g", c.values), ("pace", "b", c.value_heads), ("step", "a", c.value_heads)):
         yield from _whole(f"{at}{name}_proj", f"{key}.{letter}_proj", rows, h, False)
     for name in ("dt_bias", "A_log"):
