@@ -84,7 +84,7 @@ def outputs(model: Any, ids: np.ndarray, steps: bool = True) -> tuple[np.ndarray
         if not steps:
             return prefill.float().numpy(), prefill[:, -1].float().numpy()
         before = model(torch.tensor(ids[:, :-1]), use_cache=True)
-        names = [n for n in ("past_key_values", "cache_params", "state") if n in before]
+        names = [n for n in ("past_key_values", "cache_params", "cache", "state") if n in before]
         step = model(torch.tensor(ids[:, -1:]), use_cache=True, **{n: before[n] for n in names}).logits
     return prefill.float().numpy(), step[:, -1].float().numpy()
 

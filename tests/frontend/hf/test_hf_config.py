@@ -247,7 +247,7 @@ def test_damaged_values_of_the_families_own_keys_are_told():
     rng = random.Random(1)
     bad = [None, 0, -1, 1, 3, True, "x", [], [1], {}, 1.5, 10**12, ["a", "b"], float("inf"), {"full_attention": 3}]
     names = ("jamba-v0.1", "mamba-2.8b", "recurrentgemma-2b", "rwkv-4-3b", "minimax-text-01", "kimi-linear-48b-a3b",
-             "deberta-v3-large", "gemma-3n-e4b", "gemma-4-e2b", "zamba2-2.7b")  # fmt: skip
+             "deberta-v3-large", "gemma-3n-e4b", "gemma-4-e2b", "zamba2-2.7b", "zamba-7b")  # fmt: skip
     read = 0
     for name in names * 30:
         config = json.loads((Path(__file__).parents[2] / "data" / "configs" / f"{name}.json").read_text())

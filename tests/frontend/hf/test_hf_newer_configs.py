@@ -38,6 +38,13 @@ def test_widths_of_single_layers_may_be_numbered_with_leading_zeros():
         assert parse_config({**new, "per_layer_config": own}, "c") == parse_config(text, "c")
 
 
+@pytest.mark.parametrize("none", [None, {}])
+def test_a_gemma_4_whose_single_layers_have_no_widths_has_one_width(none):
+    """The library takes `global_head_dim` where the key is absent, not where it says nothing."""
+    text = {**published("gemma-4-e2b")["text_config"], "per_layer_config": none}
+    assert set(parse_config(text, "c").forms) == {(text["num_key_value_heads"], text["head_dim"])}
+
+
 @pytest.mark.parametrize(("name", "scaled"), [("flan-t5-xl", False), ("t5-large", True), ("umt5-xxl", False)])
 def test_whether_a_t5_scales_what_goes_into_its_head_is_a_key_of_its_own(name, scaled):
     old = published(name)

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 import tx8fast
+from tests.support.checkpoints import write_weights
 from tests.support.recorded_configs import CONFIGS
-from tests.support.recorded_families import BATCH, PAST, SEQ, config_of, make_recorded, token_ids
+from tests.support.recorded_families import BATCH, PAST, SEQ, config_of, make_recorded, token_ids, weights_of
 from tests.support.run_graph import run_graph
-from tx8fast.errors import UnsupportedError
+from tx8fast.errors import ImportModelError, UnsupportedError
 from tx8fast.frontend import open_model
 from tx8fast.frontend.hf import HfOptions, delta, import_hf
 from tx8fast.frontend.hf.importer import read_config
@@ -158,3 +159,50 @@ def test_places_share_their_transformer_layers_in_turn(tmp_path):
     assert own == {"model.layers.1.", "model.layers.2."}
     adapters = {k.split("linear_q_adapter_list.")[1][:1]: k[:15] for k in stored if "linear_q_adapter_list" in k}
     assert adapters == {"0": "model.layers.1.", "1": "model.layers.2.", "2": "model.layers.1."}
+
+
+@pytest.mark.parametrize("places", [(3,), (1, 3)], ids=["the last", "all"])
+def test_a_shared_layer_may_be_stored_under_any_of_its_places(tmp_path, places):
+    """Versions of the library differ in which of the places' names of a zamba's layer they save."""
+    record = make_recorded(tmp_path, "zamba")
+    assert record is not None
+    weights = weights_of("zamba", json.loads(str(record["shapes"])))
+    shared = {k: weights.pop(k) for k in list(weights) if "shared_transf" in k}
+    assert shared and all(k.startswith("model.layers.1.") for k in shared)
+    copies = {k.replace(".1.", f".{i}.", 1): v for k, v in shared.items() for i in places}
+    write_weights(tmp_path, weights | copies)
+    found = run_graph(import_hf(tmp_path, HfOptions(batch=BATCH, seq=SEQ)), {"input_ids": token_ids("zamba")})
+    assert error(found["logits"], record["prefill"]) <= TOLERANCE
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"n_mamba_heads": 3}, "the scan's 64 channels are not a multiple of n_mamba_heads 3"),
+        ({"attention_hidden_size": 32}, "attention_hidden_size is 32, required: twice hidden_size 32"),
+        ({"layers_block_type": None, "num_hidden_layers": 2}, "num_hidden_layers 2 without layers_block_type"),
+        ({"tie_word_embeddings": False}, "'tie_word_embeddings' is False, supported: True"),
+    ],
+)
+def test_what_no_zamba_has_is_told(tmp_path, change, problem):
+    (tmp_path / "config.json").write_text(json.dumps(config_of("zamba") | change))
+    with pytest.raises(ImportModelError, match=problem):
+        read_config(tmp_path / "config.json")
+
+
+def test_an_olmo_hybrid_saved_again_has_its_convolutions_in_equal_parts(tmp_path):
+    """The library joins those of queries, keys and values and cuts them into thirds, whatever their widths are."""
+    (tmp_path / "config.json").write_text(json.dumps(config_of("olmo_hybrid") | {"linear_value_head_dim": 12}))
+    options = HfOptions(batch=BATCH, seq=SEQ)
+    named = import_hf(tmp_path / "config.json", options).weights
+    shapes = [(k, list(named[k].shape)) for k in sorted(named.keys()) if not k.startswith("%")]
+    weights = weights_of("olmo_hybrid", shapes)
+    write_weights(tmp_path, weights)
+    feed = {"input_ids": token_ids("olmo_hybrid")}
+    wanted = run_graph(import_hf(tmp_path, options), feed)["logits"]
+    for i in (0, 2):
+        keys = [f"model.layers.{i}.linear_attn.{letter}_conv1d.weight" for letter in "qkv"]
+        assert [weights[k].shape[0] for k in keys] == [12, 12, 48]
+        weights |= dict(zip(keys, np.split(np.concatenate([weights[k] for k in keys]), 3), strict=True))
+    write_weights(tmp_path, weights)
+    np.testing.assert_array_equal(run_graph(import_hf(tmp_path, options), feed)["logits"], wanted)

@@ -182,6 +182,7 @@ def test_null_says_what_it_says_in_the_library(family: str, change: dict[str, An
     ("glm4_moe_lite", "q_lora_rank", 768), ("phi3-yarn", "max_position_embeddings", 4096),
     ("minicpm3", "max_position_embeddings", 32768), ("olmo_hybrid", "linear_allow_neg_eigval", True),
     ("olmo_hybrid", "linear_num_key_heads", 4), ("olmo_hybrid", "linear_value_head_dim", 12),
+    ("zamba", "n_mamba_heads", 2), ("zamba", "mamba_d_state", 16), ("zamba", "mamba_dt_rank", "auto"), ("zamba", "attention_head_dim", 16),
 ])  # fmt: skip
 def test_keys_that_a_file_leaves_out(family: str, key: str, usual: Any):
     config = decoder_config(family)

@@ -177,10 +177,11 @@ class _Binder:
         if slot.expert:
             shape = list(slot.stored)
             shape[slot.axis] *= len(keys)
-            key = self._derived(slot, "concat", {"axis": slot.axis}, keys, tuple(shape), dtype)
-        elif slot.steps:
+            joined = replace(slot, name=slot.name + ".joined") if slot.steps else slot
+            key = self._derived(joined, "concat", {"axis": slot.axis}, keys, tuple(shape), dtype)
+        if slot.steps:
             steps = [list(s) for s in slot.steps]
-            key = self._derived(slot, "view", {"steps": steps}, keys, _shape_after(slot), dtype)
+            key = self._derived(slot, "view", {"steps": steps}, [key], _shape_after(slot), dtype)
         if slot.shift:
             # in f32: the sum has more digits than the stored gain, and a half format would drop them
             key = self._derived(slot, "shift", {"value": slot.shift}, [key], self.table[key].shape, "f32")

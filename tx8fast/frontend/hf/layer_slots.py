@@ -333,6 +333,7 @@ MIXERS: dict[str, Callable[[SlotList, int], Iterator[Slot]]] = {
     "channel_delta": mixer_slots.channel_delta,
     "time_mix": mixer_slots.time_mix,
     "shared+scan": lambda s, i: chain(mixer_slots.shared(s, i), mixer_slots.scan(s, i)),
+    "shared+selective": lambda s, i: chain(mixer_slots.shared(s, i), mixer_slots.selective(s, i)),
     "attention+scan": lambda s, i: chain(_attention(s, i), mixer_slots.scan(s, i)),
     "none": lambda s, i: iter(()),
 }

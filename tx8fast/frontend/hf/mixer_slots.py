@@ -6,8 +6,9 @@ May import: frontend.hf. Must not: open files; know the IR.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
-from tx8fast.frontend.hf.slots import Slot, SlotList, head_parts, part
+from tx8fast.frontend.hf.slots import Slot, SlotList, head_parts, outer_key, part
 from tx8fast.frontend.hf.states import ChannelDelta, Delta, Lightning, Lru, Scan, Selective, ShortConv, TimeMix
 
 Rows = tuple[tuple[str, int], ...]
@@ -73,9 +74,16 @@ def delta(s: SlotList, i: int) -> Iterator[Slot]:
 def _delta_apart(s: SlotList, i: int) -> Iterator[Slot]:
     c: Delta = s.c.keeper("delta")
     key, at, h = s.key(i, "delta"), f"layers.{i}.delta.", s.c.hidden
+    third, rest = divmod(2 * c.keys + c.values, 3)
+    thirds, first = tuple(f"{key}.{letter}_conv1d.weight" for letter in "qkv"), 0
     for name, rows in (("query", c.keys), ("key", c.keys), ("value", c.values)):
         yield from _whole(f"{at}{name}_proj", f"{key}.{name[0]}_proj", rows, h, False)
-        yield from _taps(f"{at}{name}_conv", f"{key}.{name[0]}_conv1d", rows, c.taps, False)
+        for slot in _taps(f"{at}{name}_conv", f"{key}.{name[0]}_conv1d", rows, c.taps, False):
+            # the library joins the three, and saves them again cut into equal parts, however wide they were
+            steps = (*part((rows, 1, c.taps), (first, 0, 0)), *slot.steps)
+            other = replace(slot, keys=thirds, stored=(third, 1, c.taps), steps=steps, expert=True)
+            yield slot if rest else replace(slot, other=other)
+        first += rows
     for name, letter, rows in (("gate", "g", c.values), ("pace", "b", c.value_heads), ("step", "a", c.value_heads)):
         yield from _whole(f"{at}{name}_proj", f"{key}.{letter}_proj", rows, h, False)
     for name in ("dt_bias", "A_log"):
@@ -113,6 +121,9 @@ def _taps(name: str, key: str, channels: int, taps: int, bias: bool) -> Iterator
 
 
 def selective(s: SlotList, i: int) -> Iterator[Slot]:
+    if "selective.by_head" in s.names.modules:
+        yield from _selective_by_head(s, i)
+        return
     c: Selective = s.c.keeper("selective")
     key, at, h = s.key(i, "selective"), f"layers.{i}.selective.", s.c.hidden
     yield from _split(at, key + ".in_proj", (("value_proj", c.inner), ("gate_proj", c.inner)), h, c.bias)
@@ -125,6 +136,26 @@ def selective(s: SlotList, i: int) -> Iterator[Slot]:
     for module, stored, size in (("step", "dt", c.rank), ("written", "b", c.state), ("read", "c", c.state)):
         if c.norms == "gain":
             yield Slot(f"{at}{module}_norm.weight", (f"{key}.{stored}_layernorm.weight",), (size,))
+    yield from _whole(at + "out_proj", key + ".out_proj", h, c.inner, c.bias)
+
+
+def _selective_by_head(s: SlotList, i: int) -> Iterator[Slot]:
+    """Tensors with the heads outside of them; rows of values and gates take turns."""
+    c: Selective = s.c.keeper("selective")
+    key, at, h, lanes = s.key(i, "selective"), f"layers.{i}.selective.", s.c.hidden, c.inner // c.heads
+    yield from head_parts(c.inner, at, key + ".in_proj", h, (("value_proj", 1), ("gate_proj", 1)), c.bias)
+    yield from _taps(at + "conv", key + ".conv1d", c.inner, c.taps, c.conv_bias)
+    total, first = c.rank + 2 * c.state, 0
+    for module, n in (("step_proj", c.rank), ("written_proj", c.state), ("read_proj", c.state)):
+        steps = (*part((c.heads, n, lanes), (0, first, 0)), ("reshape", [c.heads * n, lanes]))
+        yield Slot(f"{at}{module}.weight", (key + ".x_proj_weight",), (c.heads, total, lanes), steps)
+        first += n
+    steps = (("reshape", [c.inner, c.rank]),)
+    yield Slot(at + "rate_proj.weight", (key + ".dt_proj_weight",), (c.heads, lanes, c.rank), steps)
+    steps = (("reshape", [c.inner, c.state]), ("transpose", [1, 0]))
+    yield Slot(at + "A_log", (key + ".A_log",), (c.heads, lanes, c.state), steps)
+    for name, stored in (("rate_proj.bias", "dt_proj_bias"), ("D", "D")):
+        yield Slot(at + name, (f"{key}.{stored}",), (c.heads, lanes), (("reshape", [c.inner]),))
     yield from _whole(at + "out_proj", key + ".out_proj", h, c.inner, c.bias)
 
 
@@ -194,15 +225,12 @@ def channel_delta(s: SlotList, i: int) -> Iterator[Slot]:
 
 
 def shared(s: SlotList, i: int) -> Iterator[Slot]:
-    """A layer stored where it stands first; the place's own residuals are numbered within it."""
-    c, kind = s.c, s.c.shared
+    """A layer stored where it stands first, or outside of all; the place's own residuals are numbered within it."""
+    c, kind, modules = s.c, s.c.shared, s.names.modules
     assert kind is not None
-    at, key, h, units = (
-        f"layers.{i}.shared.",
-        s.layer(kind.lender[i]) + "shared_transformer.",
-        s.c.hidden,
-        s.c.intermediate,
-    )
+    at, h, units = f"layers.{i}.shared.", s.c.hidden, s.c.intermediate
+    inside = "shared" in modules
+    key = s.layer(kind.lender[i]) + modules["shared"] if inside else outer_key(s.names, "shared", s.prefix)
     place, q, kv = kind.place[i], c.heads * c.head_dim, c.kv_heads * c.head_dim
     for side, rows in (("q", q), ("k", kv), ("v", kv)):
         yield from _whole(f"{at}{side}_proj", f"{key}self_attn.{side}_proj", rows, 2 * h, False)
@@ -212,7 +240,11 @@ def shared(s: SlotList, i: int) -> Iterator[Slot]:
             yield from _whole(f"{at}{side}_proj_up", own + "1", rows, kind.rank, False)
     yield from _whole(at + "o_proj", key + "self_attn.o_proj", h, q, False)
     both = (("gate_proj", units), ("up_proj", units))
-    yield from _split(at, key + "feed_forward.gate_up_proj", both, h, False)
+    if "shared.gate_up" in modules:
+        yield from _split(at, key + modules["shared.gate_up"], both, h, False)
+    else:
+        for side, rows in both:
+            yield from _whole(at + side, f"{key}feed_forward.{side}", rows, h, False)
     if kind.rank:
         own = f"{key}feed_forward.gate_up_proj_adapter_list.{place}."
         for side in ("gate", "up"):

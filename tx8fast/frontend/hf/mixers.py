@@ -35,6 +35,7 @@ MIXERS: dict[str, Callable[[Blocks, int, Value, Past], tuple[Value, Made]]] = {
     "delta": delta,
     "attention+scan": _both,
     "shared+scan": scan,
+    "shared+selective": selective,
     "selective": selective,
     "disentangled": disentangled,
     "lru": lru,

@@ -15,6 +15,11 @@ from tx8fast.frontend.hf.scan import WIDE, chunks, tokens, wide
 from tx8fast.frontend.hf.states import Lru, Selective
 from tx8fast.ir.core import Value
 
+#: of every head's lanes with the matrix of the head
+_PRODUCTS = "b t (h i), (h o) i -> b t (h o)"
+#: what heads write into their channels' states, and read of them
+_ADDED, _SEEN = "b t (h n), b t (h c) -> b n (h c)", "b t (h n), b n (h c) -> b t (h c)"
+
 
 def selective(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, Made]:
     """Return a layer of x [batch, seq, hidden] with h_t = exp(dt_t A) h_(t-1) + dt_t x_t B_t and y_t = C_t h_t + D x_t, where h is
@@ -25,9 +30,9 @@ def selective(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, Made]:
     values, made = causal_conv(m, i, values, c.taps, at + ".conv", past)
     values = b("silu", values, loc=at + ".conv")
     step, written, read = (
-        _normed(m, c, m.linear(values, f"{at}.{p}_proj"), f"{at}.{p}_norm") for p in ("step", "written", "read")
+        _normed(m, c, _of_heads(m, c, values, f"{at}.{p}_proj"), f"{at}.{p}_norm") for p in ("step", "written", "read")
     )
-    step = b("gemm", step, m.param(at + ".rate_proj.weight"), trans_b=True, loc=at + ".rate_proj")
+    step = _of_heads(m, c, step, at + ".rate_proj")
     step = b("add", wide(m, step, at), m.param(at + ".rate_proj.bias", WIDE), loc=at + ".step")
     step = b("softplus", step, loc=at + ".step")
     values, written, read = (wide(m, v, at) for v in (values, written, read))
@@ -40,15 +45,22 @@ def selective(m: Blocks, i: int, x: Value, past: Past) -> tuple[Value, Made]:
     if past is not None:
         state = past.past(i, "state")
     else:
-        state = None if n == 1 else _fronts(m, step, _walk(m, own, taken, written, rate, None, at)[-1], rate, n, at)
-    states = _walk(m, own, taken, written, rate, state, at)
-    y = _behind_each_other(m, [_seen(m, v, _token(m, read, place, at), at) for place, v in enumerate(states)], at)
+        state = None if n == 1 else _fronts(m, step, _walk(m, c, own, taken, written, rate, None, at)[-1], rate, n, at)
+    states = _walk(m, c, own, taken, written, rate, state, at)
+    y = _behind_each_other(m, [_seen(m, c, v, _token(m, read, place, at), at) for place, v in enumerate(states)], at)
     last = _last(m, b("reshape", states[-1], shape=(batch, n, c.state, c.inner), loc=at + ".state"), at)
     y = tokens(m, _by_place(m, y, at), batch, seq, at)
     y = b("add", y, b("mul", values, m.param(at + ".D", WIDE), loc=at + ".kept"), loc=at + ".kept")
     y = b("swiglu", wide(m, gate, at), y, act="silu", loc=at + ".gate")
     y = y if m.dtype == WIDE else b("convert", y, dtype=m.dtype, loc=at)
     return m.linear(y, at + ".out_proj"), made | {f"present.{i}.state": last}
+
+
+def _of_heads(m: Blocks, c: Selective, x: Value, name: str) -> Value:
+    """Return the product with a matrix, or of every head's lanes with the head's own; these stand one below the other."""
+    if c.heads == 1:
+        return m.linear(x, name, bias=False)
+    return m.b("contract", x, m.param(name + ".weight"), equation=_PRODUCTS, sizes=("h", c.heads), loc=name)
 
 
 def _normed(m: Blocks, c: Selective, x: Value, name: str) -> Value:
@@ -73,13 +85,13 @@ def _by_place(m: Blocks, x: Value, at: str) -> Value:
 
 
 def _walk(
-    m: Blocks, step: Value, taken: Value, written: Value, rate: Value, state: Value | None, at: str
+    m: Blocks, c: Selective, step: Value, taken: Value, written: Value, rate: Value, state: Value | None, at: str
 ) -> list[Value]:
     """Take all chunks through their tokens side by side, from a `state` [chunks, state, channels] or none; return that behind each place."""
     b, found = m.b, []
     for place in range(step.shape[0]):
         one_taken, one_written = _token(m, taken, place, at), _token(m, written, place, at)
-        added = b("contract", one_written, one_taken, equation="b t n, b t c -> b n c", sizes=(), loc=at + ".added")
+        added = _by_head(m, c, one_written, one_taken, "b t n, b t c -> b n c", _ADDED, at + ".added")
         if state is not None:
             left = b("exp", b("mul", _token(m, step, place, at), rate, loc=at + ".left"), loc=at + ".left")
             added = b("add", b("mul", state, left, loc=at + ".state"), added, loc=at + ".state")
@@ -114,9 +126,15 @@ def _chunk(m: Blocks, x: Value, chunk: int, at: str) -> Value:
     return m.b("slice", x, start=(0, chunk, 0), size=(batch, 1, lanes), step=(1, 1, 1), loc=at + ".ends")
 
 
-def _seen(m: Blocks, state: Value, read: Value, at: str) -> Value:
+def _seen(m: Blocks, c: Selective, state: Value, read: Value, at: str) -> Value:
     """What tokens [.., 1, state] read of states [.., state, channels]."""
-    return m.b("contract", read, state, equation="b t n, b n c -> b t c", sizes=(), loc=at + ".seen")
+    return _by_head(m, c, read, state, "b t n, b n c -> b t c", _SEEN, at + ".seen")
+
+
+def _by_head(m: Blocks, c: Selective, x: Value, y: Value, whole: str, parts: str, loc: str) -> Value:
+    """Return a product whose left side all channels share: `whole`; or those of a head: `parts`."""
+    equation, sizes = (whole, ()) if c.heads == 1 else (parts, ("h", c.heads))
+    return m.b("contract", x, y, equation=equation, sizes=sizes, loc=loc)
 
 
 def _token(m: Blocks, x: Value, place: int, at: str) -> Value:

@@ -1,7 +1,7 @@
-"""Transformer layers that several places of a model share, in front of scans (Zamba 2, Glorioso et al. 2024).
+"""Transformer layers that several places of a model share, in front of scans (Zamba, Glorioso et al. 2024).
 
-May import: ir, frontend.hf. Must not: read files. They see the stream and the embedding side by side; every place has residuals of low rank
-beside the shared matrices, and a matrix out of the layer.
+May import: ir, frontend.hf. Must not: read files. They see the stream and the embedding side by side; every place has a matrix out of the layer, and may have
+residuals of low rank beside the shared matrices (Zamba 2).
 """
 
 from __future__ import annotations

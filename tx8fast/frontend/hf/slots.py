@@ -22,7 +22,7 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """`keys`: stored tensors, all of shape `stored`, joined along `axis`; or one, of which `steps` take a part.
+    """`keys`: stored tensors, all of shape `stored`, joined along `axis` if `expert`; or one. `steps` take a part of it.
 
     `shift` is added to every element. A matrix is [out, in]; `flipped` ones are [in, out]. `optional`: a checkpoint may lack it.
     `other`: the same slot of a checkpoint that stores it in another shape.

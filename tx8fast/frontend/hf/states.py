@@ -156,7 +156,8 @@ class Lightning:
 @dataclass(frozen=True, slots=True)
 class Selective:
     """A state per channel that decays at rates of its own and takes up tokens (Mamba). `rank` of the time step; `norms`: of time step and
-    of what is written and read, with learned gains ("gain"), without ("plain"), or none; `eps` of these, 0 = that of the model."""
+    of what is written and read, with learned gains ("gain"), without ("plain"), or none; `eps` of these, 0 = that of the model. `heads`: so
+    many equal parts of the channels have a time step, and what is written and read, of their own."""
 
     kind: ClassVar[str] = "selective"
     inner: int
@@ -167,6 +168,7 @@ class Selective:
     bias: bool = False
     norms: str = ""
     eps: float = 0.0
+    heads: int = 1
 
     def caches(self, hidden: int) -> tuple[Cache, ...]:
         return _rows(self.taps, self.inner), _state(self.state, self.inner)

@@ -30,12 +30,13 @@ def _kinds(r: Reader, layers: int) -> list[str]:
 
 
 def _forms(r: Reader, f: Fields, kinds: list[str]) -> tuple[tuple[int, int], ...]:
-    """Key heads and widths of heads: those of layers that see everything are others."""
+    """Key heads and widths of heads: those of layers that see everything are others. A file that says these layer by layer, be it by an
+    empty object or null, has no others."""
     near = (f["kv_heads"] or 1, f["head_dim"] or 1)
     heads = r.size("num_global_key_value_heads", near[0]) if r.flag("attention_k_eq_v") else near[0]
     far = (heads or 1, r.size("global_head_dim", 512) or 1)
     own = r.get("per_layer_config", {}, "an object", lambda v: isinstance(v, dict)) or {}
-    if not own:
+    if "per_layer_config" not in r.raw:
         return tuple(far if kind == _FULL else near for kind in kinds)
     found, numbered = (
         [],

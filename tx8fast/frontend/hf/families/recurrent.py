@@ -16,7 +16,7 @@ from tx8fast.frontend.hf.routing import routed
 from tx8fast.frontend.hf.states import Lru, Selective, TimeMix
 
 
-def _selective(
+def selective(
     inner: Read,
     state: str = "state_size",
     taps: str = "conv_kernel",
@@ -25,8 +25,10 @@ def _selective(
     bias: str = "use_bias",
     norms: str = "",
     eps: str = "",
+    heads: str = "",
 ) -> Part:
-    """Read a selective scan; the arguments name its keys. `inner` reads its channels; `eps`: key of that of its `norms`."""
+    """Read a selective scan; the arguments name its keys. `inner` reads its channels; `eps`: key of that of its `norms`; `heads`: of how
+    many heads it has, "" = one."""
 
     def read(r: Reader, f: Fields) -> Fields:
         width = f["hidden"] or 1
@@ -40,7 +42,10 @@ def _selective(
             r.flag(bias),
             norms,
             (r.number(eps, 1e-6) or 0.0) if eps else 0.0,
+            (r.size(heads, 2) or 1) if heads else 1,
         )
+        if found.inner % found.heads:
+            r.problems.append(f"the scan's {found.inner} channels are not a multiple of {heads} {found.heads}")
         return {"keepers": (found,)}
 
     return read
@@ -63,7 +68,7 @@ _MAMBA = Family(
         {"embed_tokens": "embeddings", "norm": "norm_f", "lm_head": "^lm_head"},
     ),
     {"wide_residual": flag("residual_in_fp32", True)},
-    (_selective(_expanded), _bare),
+    (selective(_expanded), _bare),
     keys={"rms_norm_eps": "layer_norm_epsilon"},
     inner=2,
     fixed={"hidden_act": ("silu",)},
@@ -78,7 +83,7 @@ _MAMBA = Family(
 )
 _FALCON_MAMBA = replace(
     _MAMBA.like("a mamba with norms of the time step and of what is written and read"),
-    parts=(_selective(_expanded, norms="plain", eps="mixer_rms_eps"), _bare),
+    parts=(selective(_expanded, norms="plain", eps="mixer_rms_eps"), _bare),
 )
 
 
@@ -110,7 +115,7 @@ _JAMBA = Family(
     ),
     {},
     (
-        _selective(
+        selective(
             lambda r, f: (r.size("mamba_expand", 2) or 1) * (f["hidden"] or 1),
             "mamba_d_state",
             "mamba_d_conv",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from tx8fast.frontend.hf.families.hybrid import least
 from tx8fast.frontend.hf.families.names import OUTER
+from tx8fast.frontend.hf.families.recurrent import selective
 from tx8fast.frontend.hf.family import Family, Fields, Names
 from tx8fast.frontend.hf.reader import Reader
 from tx8fast.frontend.hf.rope import rotation
@@ -66,6 +67,8 @@ _ZAMBA2 = Family(
         ("model.",),
         "layers.{}.",
         {
+            "shared": "shared_transformer.",
+            "shared.gate_up": "feed_forward.gate_up_proj",
             "scan": "mamba",
             "attn_norm": "input_layernorm",
             "behind.scan": "mamba_decoder.mamba",
@@ -87,4 +90,66 @@ _ZAMBA2 = Family(
     },
 )
 
-FAMILIES: dict[str, Family] = {"zamba2": _ZAMBA2}
+
+def _zamba(r: Reader, f: Fields) -> Fields:
+    """One layer shared in front of some scans, every time the same."""
+    layers, hidden = f["layers"], f["hidden"] or 1
+    every, first = r.size("attn_layer_period", 6) or 1, r.count("attn_layer_offset", 4)
+    kinds = r.layer_list("layers_block_type", layers, {"mamba": 0, "linear_attention": 0, "hybrid": 1})
+    # the library counts from the fourth layer on; the third has one in front whatever the period is
+    kinds = kinds or [int(i == 2 or (i > 2 and (i - 3) % every == first)) for i in range(layers)]
+    if layers < 3 and r.value("layers_block_type") is None:
+        r.problems.append(f"num_hidden_layers {layers} without layers_block_type, required: at least 3")
+    if r.value("attention_hidden_size", 2 * hidden) != 2 * hidden:
+        r.problems.append(
+            f"attention_hidden_size is {r.value('attention_hidden_size')!r}, required: twice hidden_size {hidden}"
+        )
+    lanes = r.size("head_dim", max(1, 2 * hidden // f["heads"])) or 1
+    place = kinds.index(1) if 1 in kinds else -1
+    return {
+        "fed": (False,) * layers,
+        "head_dim": lanes,
+        "attention_scale": (lanes / 2) ** -0.5,
+        "mixers": tuple("shared+selective" if kind else "selective" for kind in kinds),
+        "shared": Shared(tuple(place if kind else -1 for kind in kinds), (0,) * layers, 0, False),
+    }
+
+
+_ZAMBA = Family(
+    "selective state-space layers of several heads, in front of some of them one transformer layer that all these places share",
+    Names(
+        ("model.",),
+        "layers.{}.",
+        {
+            "selective": "mamba",
+            "selective.by_head": "mamba",
+            "attn_norm": "input_layernorm",
+            "behind.selective": "mamba_decoder.mamba",
+            "behind.attn_norm": "mamba_decoder.input_layernorm",
+        },
+        {**OUTER, "norm": "final_layernorm", "shared": "shared_transf."},
+        # the place under whose name the library saves it was not always the first
+        written={r"layers\.\d+\.shared_transf\.": "shared_transf."},
+    ),
+    {},
+    (
+        selective(
+            lambda r, f: (r.size("mamba_expand", 2) or 1) * (f["hidden"] or 1),
+            "mamba_d_state",
+            "mamba_d_conv",
+            "mamba_dt_rank",
+            "mamba_conv_bias",
+            "mamba_proj_bias",
+            heads="n_mamba_heads",
+        ),
+        _zamba,
+    ),
+    keys={"head_dim": "attention_head_dim"},
+    defaults={"rms_norm_eps": 1e-5, "hidden_act": "gelu", "tie_word_embeddings": True, "num_key_value_heads": 16},
+    fixed={
+        "hidden_mamba_act": ("silu",),
+        "tie_word_embeddings": (True,),  # else every place has a layer of its own, too
+    },
+)
+
+FAMILIES: dict[str, Family] = {"zamba": _ZAMBA, "zamba2": _ZAMBA2}
