@@ -294,10 +294,8 @@ class PlanTimer:
         for k in fill.changed:
             step, (first, tiles) = order.steps[fill.step_of(k)], groups[k][1]
             own = fill.spans(tiling, k, step)
-            moved = self._moves(
-                self._form(k, step), step
-            )  # nothing of an image where a band of results sees padding alone
-            own = own or [(0, max([d.spm + d.size_bytes for d in moved], default=0))]
+            if not own:  # nothing of an image where a band of results sees padding alone
+                own = [(0, max([d.spm + d.size_bytes for d in self._moves(self._form(k, step), step)], default=0))]
             sizes.append(sum(b - a for a, b in own))
             staged, target = self.staging[k][fill.version[k] % 2], self.base[k] + step.copy[k] * SPACE
             # what is gathered has no part in staging
