@@ -60,6 +60,7 @@ TOP = {
     "demo",
     "demo_model",
     "graphs",
+    "length_probes",
     "lengths",
     "options",
     "reducing",

@@ -9,7 +9,8 @@ from onnx import TensorProto, helper, numpy_helper
 import tx8fast
 from tests.support.family_checkpoints import VOCAB, make_family
 from tests.support.small_graph import SmallGraph
-from tx8fast.errors import ConfigError
+from tx8fast.errors import ConfigError, SimulationError
+from tx8fast.length_probes import lengths_to_compare
 from tx8fast.passes.same_lengths import Varying
 
 C, FULL, BOUNDS = 8, 40, (6, 20)
@@ -52,14 +53,40 @@ MODELS = {
     "rows by their length": [
         node("l = ReduceL2 x one", keepdims=1), node("r = Div x l"), node("t = Transpose x", perm=[1, 0]), node("y = MatMul t r"),
     ],
+    "parity": [
+        node("r = Mod n two64"), node("f = Add r one"), node("g = Cast f", to=TensorProto.FLOAT), node("y = Mul x g"),
+    ],
+    "a multiple of three": [
+        node("r = Mod n three"), node("f = Min r one"), node("g = Cast f", to=TensorProto.FLOAT), node("y = Add x g"),
+    ],
+    "padded to a multiple of two with ones": [
+        node("r = Mod n two64"), node("end = Concat zerozero r zero", axis=0), node("w = Pad x end float1"),
+        node("s = ReduceSum w zero", keepdims=1), node("y = Add x s"),
+    ],
+    "no more than four": [
+        node("r = Min n four"), node("g = Cast r", to=TensorProto.FLOAT), node("y = Mul x g"),
+    ],
+    "no more than four rows": [
+        node("r = Min n four"), node("part = Slice z zero r zero"), node("s = ReduceSum part zero", keepdims=1), node("y = Add x s"),
+    ],
     "nothing": [node("none = Slice x one zero zero"), node("y = Concat none x", axis=0)],
 }  # fmt: skip
 
 
 def write(path, nodes):
-    ints = {"zero": [0], "one": [1], "c": [C], "zerozero": [0, 0], "zeroone": [0, 1]}
+    ints = {
+        "zero": [0],
+        "one": [1],
+        "c": [C],
+        "two64": [2],
+        "three": [3],
+        "four": [4],
+        "zerozero": [0, 0],
+        "zeroone": [0, 1],
+    }
     stored = {k: np.array(v, np.int64) for k, v in ints.items()} | {
         "two": np.float32(2),
+        "float1": np.float32(1),
         "vector": VECTOR,
         "mask": MASK,
     }
@@ -83,13 +110,82 @@ def test_every_length_is_right_or_refused(tmp_path, name):
         programs = tx8fast.compile_lengths(path, "N", BOUNDS, tx8fast.CompileOptions(dtype="fp32"))
     except ConfigError:
         return
-    for length in (1, 5, 6, 7, 15, 20):
+    for length in (1, 2, 3, 5, 6, 7, 15, 20):
         feed = {"x": RNG.standard_normal((length, C)).astype(np.float32), **fixed}
         with np.errstate(all="ignore"):
             wanted = np.asarray(onnx.reference.ReferenceEvaluator(onnx.load(path)).run(None, feed)[0])
         found = programs.run(feed)["y"]
         assert found.shape == wanted.shape
         assert np.allclose(found, wanted, rtol=1e-4, atol=1e-5), length
+
+
+@pytest.mark.parametrize(
+    "name", ["parity", "a multiple of three", "padded to a multiple of two with ones", "no more than four"]
+)
+def test_what_is_the_same_at_all_bounds_only_is_refused(tmp_path, name):
+    write(tmp_path / "m.onnx", MODELS[name])
+    with pytest.raises(ConfigError, match=r"served without being compiled, \d+: the model is another one"):
+        tx8fast.compile_lengths(tmp_path / "m.onnx", "N", (6, 12, 18))
+
+
+def test_another_model_for_one_element_is_not_served(tmp_path):
+    """... and is told; a program of one element serves it."""
+    one = [node("r = Min n two64"), node("g = Cast r", to=TensorProto.FLOAT), node("y = Mul x g")]
+    write(tmp_path / "m.onnx", one)
+    programs = tx8fast.compile_lengths(tmp_path / "m.onnx", "N", (3, 6), tx8fast.CompileOptions(dtype="fp32"))
+    programs.save(tmp_path / "m.tx8")
+    x = RNG.standard_normal((2, C)).astype(np.float32)
+    for served in (programs, tx8fast.load(tmp_path / "m.tx8")):
+        assert np.array_equal(served.run({"x": x})["y"], 2 * x)
+        with pytest.raises(SimulationError, match="N is 1, required 2 to 6: .*another one for 1"):
+            served.run({"x": x[:1]})
+    first = tx8fast.compile_lengths(tmp_path / "m.onnx", "N", (1, 6), tx8fast.CompileOptions(dtype="fp32"))
+    assert np.array_equal(first.run({"x": x[:1]})["y"], x[:1]) and np.array_equal(first.run({"x": x})["y"], 2 * x)
+
+
+@pytest.mark.parametrize("look", ["Gather", "GatherND", "computed"])
+def test_indices_into_a_table_cut_to_the_length(tmp_path, look):
+    """A negative one would count from the end of the longer table."""
+    rows = {
+        "Gather": [node("row = Gather part idx", axis=0)],
+        "GatherND": [node("at = Unsqueeze idx one"), node("row = GatherND part at")],
+        "computed": [node("at = Sub idx one"), node("row = Gather part at", axis=0)],
+    }
+    table = np.arange(FULL * C, dtype=np.float32).reshape(FULL, C)
+    nodes = [
+        *[node("n0 = Shape x"), node("n = Slice n0 zero one zero"), node("part = Slice table zero n zero")],
+        *[*rows[look], node("y = Add x row")],
+    ]
+    stored = {"zero": np.array([0]), "one": np.array([1]), "table": table}
+    inputs = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, ("N", C)),
+        helper.make_tensor_value_info("idx", TensorProto.INT64, (1,)),
+    ]
+    used = {i for m in nodes for i in m.input}
+    tensors = [numpy_helper.from_array(a, n) for n, a in stored.items() if n in used]
+    graph = helper.make_graph(
+        nodes, "g", inputs, [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)], tensors
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9), tmp_path / "m.onnx")
+    options = tx8fast.CompileOptions(dtype="fp32")
+    if look == "computed":
+        with pytest.raises(ConfigError, match="cut to the length, by indices that may be negative"):
+            tx8fast.compile_lengths(tmp_path / "m.onnx", "N", BOUNDS, options)
+        return
+    programs = tx8fast.compile_lengths(tmp_path / "m.onnx", "N", BOUNDS, options)
+    x = RNG.standard_normal((5, C)).astype(np.float32)
+    assert np.array_equal(programs.run({"x": x, "idx": np.array([4])})["y"], x + table[4])
+    for wrong in (-1, 5):
+        with pytest.raises(SimulationError, match=rf"input 'idx' is \[{wrong}\], required 0 to 4"):
+            programs.run({"x": x, "idx": np.array([wrong])})
+
+
+def test_which_lengths_are_compared():
+    """All of a small graph, those beside the bounds of a large one, two of a graph that is built here."""
+    assert sorted(lengths_to_compare((8, 16), [8], False, 10)) == [n for n in range(1, 16) if n != 8]
+    large = lengths_to_compare((512, 2048), [61], False, 10**6)
+    assert len(large) == 8 and {2047, 1, 2, 3, 511} <= set(large)
+    assert lengths_to_compare((512, 2048), [61], True, 10) == [2047, 1]
 
 
 def test_what_can_be_served_is(tmp_path):

@@ -1,6 +1,6 @@
 """What a compilation gives: what the search found, and the program with what users do with it.
 
-May import: files, errors, graph_table, machine, program, search results; simulators late, so that compiling never pays for them. Must not: compile.
+May import: files, errors, graph_table, machine, numerics.{fitting, formats}, program, search results; simulators late, so that compiling never pays for them. Must not: compile.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from tx8fast import files
 from tx8fast.errors import ConfigError, SimulationError, UnusedOptionWarning, raise_all
 from tx8fast.graph_table import GraphTable
 from tx8fast.machine import Machine
+from tx8fast.numerics.fitting import integer_misfit, integers_required
+from tx8fast.numerics.formats import INTS
 from tx8fast.program import io
 from tx8fast.program.model import Program, Tensor, input_shapes
 from tx8fast.program.params import param_arrays, reads_files, with_images
@@ -107,7 +109,7 @@ class CompiledProgram:
         `sanitize` also looks for races, uninitialised reads and unfinished messages and raises SanitizerError with all it finds.
         `exact` interprets element by element and fills `status`; for small programs. `threads`: at most so many make
         parameters and execute tiles, None: one per processor.
-        Raises SimulationError listing every missing, unknown or misshapen input."""
+        Raises SimulationError listing every missing, unknown or misshapen input and integers that do not fit."""
         from tx8fast.host.core import default_threads
         from tx8fast.simulator.chips import ChipsSimulator
         from tx8fast.simulator.functional import FunctionalSimulator
@@ -189,4 +191,10 @@ class CompiledProgram:
             elif tuple(np.shape(inputs[name])) not in input_shapes(self.program, t):
                 required = " or ".join(str(list(s)) for s in input_shapes(self.program, t))
                 problems.append(f"input '{name}' has shape {list(np.shape(inputs[name]))}, required {required}")
+            elif (
+                t.dtype in INTS
+            ):  # of floats and bits every width and kind is converted; integers would lose what they say
+                wrong = integer_misfit(np.asarray(inputs[name]), t.dtype)
+                if wrong is not None:
+                    problems.append(f"input '{name}' {wrong}, required {integers_required(t.dtype)}")
         raise_all(SimulationError, "reading inputs", problems)

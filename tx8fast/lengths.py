@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from tx8fast import api, files
 from tx8fast.errors import ConfigError, ProgramError, SimulationError, raise_all
 from tx8fast.frontend import open_model
 from tx8fast.ir.program import IRProgram
+from tx8fast.length_probes import Probes, Shapes, built_here, lengths_to_compare, shapes_of
 from tx8fast.options import CompileOptions
 from tx8fast.passes.padding import analyse_padding
 from tx8fast.passes.pipeline import graph_passes, run_pipeline
@@ -38,7 +40,7 @@ PROBE = 61
 class Bounds:
     """What varies: option or dimension `name` with its bounds, increasing; axes of inputs and outputs that follow it.
 
-    `positions`: integer inputs whose values must be below the length.
+    `positions`: integer inputs whose values must be below the length. `least`: the smallest length that is served.
     """
 
     name: str
@@ -46,9 +48,15 @@ class Bounds:
     inputs: Axes
     outputs: Axes
     positions: tuple[str, ...]
+    least: int = 1
 
     def index(self, length: int) -> int:
         """Return the place of the smallest bound that is at least `length`. Raises SimulationError."""
+        if length == 1 < self.least:
+            raise SimulationError(
+                f"choosing a program: {self.name} is 1, required {self.least} to {self.values[-1]}: the graph of the model is "
+                "another one for 1; compile that by itself, or as the first of the lengths"
+            )
         if not 1 <= length <= self.values[-1]:
             raise SimulationError(
                 f"choosing a program: {self.name} is {length}, required 1 to {self.values[-1]}, the largest bound compiled "
@@ -129,6 +137,7 @@ class LengthPrograms:
         """Write one `.tx8` file with all programs; parameters of equal form are stored once."""
         b = self.bounds
         facts = {"name": b.name, "bounds": b.values, "inputs": b.inputs, "outputs": b.outputs, "positions": b.positions}
+        facts["least"] = b.least
         with files.watching(self.programs[0].read):  # all are made of the same files
             bundle.save(facts, [p.program for p in self.programs], path)
 
@@ -196,26 +205,34 @@ def check_bounds(name: str, bounds: Sequence[int]) -> None:
 
 
 def _bounds(model: str | os.PathLike[str], name: str, bounds: tuple[int, ...], options: CompileOptions) -> Bounds:
-    """Prove that a longer program can serve shorter inputs, on the graph of a short length; compare the others with it."""
+    """Prove that a longer program can serve shorter inputs, on the graph of a short length; compare the others with it:
+    those of all bounds, and of some lengths that are served without being compiled."""
     doing = f"compiling for several lengths of {name}"
     longer = [b for b in bounds if b > 1]  # a program for one token is never given less
     with api.quiet_collector():
         length = min(longer[0], PROBE)
-        probe = _graph(model, at_length(options, name, length), options)
+        load = lambda n: open_model(model, **at_length(options, name, n).import_options())  # noqa: E731
+        after_passes = partial(_passes, options=options)
+        probe = load(length)
+        probes = Probes(probe, length, load, doing)
+        probes.compare(lengths_to_compare(bounds, [length], built_here(model), len(probe.main.body)))
+        after_passes(probe)
         inputs: Axes = {}
+        sizes: dict[int, Shapes] = {}
         varying = Varying()
         for bound in longer if length < longer[0] else longer[1:] or [longer[0] + 1]:
-            other = _graph(model, at_length(options, name, bound), options)
+            other = load(bound)
+            after_passes(other)
+            sizes[bound] = shapes_of(other)
             inputs = _axes(probe, other, length, bound, doing)
             varying.add(check_same_model(probe, other, doing), doing)
         padding = analyse_padding(probe, inputs, varying)
-    return Bounds(name, bounds, inputs, padding.outputs, padding.positions)
+        least = probes.settle(probe, sizes, after_passes)
+    return Bounds(name, bounds, inputs, padding.outputs, padding.positions, least)
 
 
-def _graph(model: str | os.PathLike[str], at: CompileOptions, options: CompileOptions) -> IRProgram:
-    program = open_model(model, **at.import_options())
+def _passes(program: IRProgram, options: CompileOptions) -> None:
     run_pipeline(program, graph_passes(options.ir_dtype, outline=False), verify_between=False)
-    return program
 
 
 def _axes(short: IRProgram, long: IRProgram, a: int, b: int, doing: str) -> Axes:
@@ -250,6 +267,7 @@ def load(path: str | os.PathLike[str]) -> api.CompiledProgram | LengthPrograms:
             axes[0],
             axes[1],
             tuple(str(n) for n in facts["positions"]),
+            int(facts.get("least", 1)),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as e:
         raise ProgramError(f"reading program file {path}: malformed lengths ({type(e).__name__}: {e})") from e

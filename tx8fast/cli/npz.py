@@ -1,6 +1,6 @@
 """NPZ files of named arrays, read without trust and written so that equal arrays give equal bytes.
 
-May import: numpy, numerics.formats, errors, files. Must not: know programs beyond tensor names, shapes and formats.
+May import: numpy, numerics.{fitting, formats}, errors, files. Must not: know programs beyond tensor names, shapes and formats.
 bfloat16 has no numpy type of its own in a file: it is stored as uint16 bit patterns.
 """
 
@@ -16,7 +16,8 @@ import numpy as np
 
 from tx8fast.errors import SimulationError, Tx8Error, raise_all
 from tx8fast.files import open_input
-from tx8fast.numerics.formats import FLOATS, INTS, int_limits, np_dtype
+from tx8fast.numerics.fitting import integer_misfit, integers_required
+from tx8fast.numerics.formats import FLOATS, INTS, np_dtype
 
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time a zip entry can carry
 
@@ -97,7 +98,7 @@ def fit_inputs(
             continue
         fitted, why = _convert(array, t.dtype)
         if fitted is None:
-            problems.append(f"input '{t.name}' has dtype {array.dtype}{why}, required {_accepted(t.dtype)}")
+            problems.append(f"input '{t.name}' {why}, required {_accepted(t.dtype)}")
         else:
             out[t.name] = fitted
     raise_all(SimulationError, f"reading inputs {where}", problems)
@@ -110,27 +111,22 @@ def _accepted(dtype: str) -> str:
     if dtype in FLOATS:
         return f"a float type ({dtype})"
     if dtype in INTS:
-        low, high = int_limits(dtype)
-        return f"an integer type with values {low} to {high} ({dtype})"
+        return integers_required(dtype)
     return "bool"
 
 
 def _convert(array: np.ndarray, dtype: str) -> tuple[np.ndarray | None, str]:
-    """Return the array as `dtype`, or None and what is wrong beyond its dtype."""
+    """Return the array as `dtype`, or None and what is wrong."""
     target = np_dtype(dtype)
-    if array.dtype == target:
+    if array.dtype == target and dtype not in INTS:
         return array, ""
     if dtype == "bf16" and (array.dtype == np.uint16 or (array.dtype.kind == "V" and array.dtype.itemsize == 2)):
         return np.ascontiguousarray(array).view(target), ""
     if dtype in FLOATS and array.dtype.kind == "f":
         with np.errstate(over="ignore"):
             return array.astype(np.float32).astype(target) if target.itemsize < 4 else array.astype(target), ""
-    if dtype in INTS and array.dtype.kind in "iu":
-        low, high = int_limits(dtype)
-        if array.size and (int(array.min()) < low or int(array.max()) > high):
-            return None, f" and values from {array.min()} to {array.max()}"
-        return array.astype(target), ""
-    return None, ""
+    wrong = integer_misfit(array, dtype) if dtype in INTS else f"has dtype {array.dtype}"
+    return (array.astype(target, copy=False), "") if wrong is None else (None, wrong)
 
 
 def write_npz(f: IO[bytes], arrays: Mapping[str, np.ndarray]) -> None:

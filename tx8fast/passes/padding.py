@@ -1,6 +1,6 @@
 """What elements appended at the end of some dimensions can reach: may a program for 512 tokens serve 300 of them?
 
-May import: ir, errors, passes.effects, passes.same_lengths. Must not: change the graph, or know which model it is.
+May import: ir, errors, numerics.formats, passes.{effects, padding_places, same_lengths}. Must not: change the graph, or know which model it is.
 
 Inputs are padded with zeros from index n on, 1 <= n. A walk over `main` keeps for every value
 - `padded`: its axes of which only the indices below n mean anything, and
@@ -8,7 +8,8 @@ Inputs are padded with zeros from index n on, 1 <= n. A walk over `main` keeps f
   index is below n: of a causal mask the columns behind the row are hidden, whatever n is.
 A sum over a padded axis is right if one factor is zero there; a softmax is, if its mask hides what is there.
 Everything else that mixes elements along a padded axis is refused. Values are taken to be finite, and every row of a
-softmax to have an element that is not hidden: of a row that sees nothing no length gives a meaningful result.
+softmax to have an element that is not hidden: of a row that sees nothing no length gives a meaningful result. A mask of
+`HIDDEN` or less is taken to hide: exporters write -1e4 for formats that hold no more, and scores of models are nowhere near.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ from tx8fast.ir.core import ELEMENTWISE, Op, Value
 from tx8fast.ir.ops.base import reference, where
 from tx8fast.ir.program import IRProgram
 from tx8fast.ir.types import TensorType
+from tx8fast.numerics.formats import INTS
 from tx8fast.passes.effects import is_parameter
+from tx8fast.passes.padding_places import looked_up, written
 from tx8fast.passes.same_lengths import Varying
 from tx8fast.records import dataclass
 
@@ -128,11 +131,14 @@ class _Walk:
         rule: Rule | None = op.info.decl.rule(op)
         if rule is None:
             raise _Mixed("has no rule that says what it mixes")
-        if op.kind.startswith("scatter") and _written(op) & ins[0].padded:
+        if op.kind.startswith("scatter") and written(op) & ins[0].padded:
             raise _Mixed("writes to places that may be counted from the end of a padded dimension")
         if op.kind == "slice":
             ins = [_first_only(op, ins[0])]
         if op.kind in _LOOKUPS and op.operands[0] in self.constants:
+            at = looked_up(op)
+            if at & ins[0].padded:
+                self._from_the_start(op, at <= ins[0].padded)
             ins = [_State(), *ins[1:]]  # the rows of a table are the same in a longer one, which begins with it
         if op.kind == "softmax":
             return [self._softmax(op, ins, rule)]
@@ -225,6 +231,24 @@ class _Walk:
             source = source.op.operands[0]
         if not state.below or source.op is not None:
             raise _Mixed("needs a position that is known to lie before the padding")
+        self.promised.add(source)
+
+    def _from_the_start(self, op: Op, alone: bool) -> None:
+        """Indices into a table that is cut to the length: a negative one counts from its end, which is elsewhere in a longer one.
+        alone: all of them are, and none into another dimension, whose size they may reach."""
+        source = op.operands[1]
+        known = self._array(source)
+        if known is not None and known.size and known.min() >= 0:
+            return
+        while source.op is not None and source.op.kind in ("convert", "reshape", "broadcast", "transpose", "slice"):
+            # what is an integer of 32 bits or more keeps every number below the length
+            if source.dtype not in ("i32", "i64"):
+                break
+            source = source.op.operands[0]
+        if source.op is not None or source.dtype not in INTS - {"i4", "u4"} or not alone:
+            raise _Mixed(
+                "looks up rows of a table that is cut to the length, by indices that may be negative: these count from its end"
+            )
         self.promised.add(source)
 
     # ------------------------------------------------------------ tails
@@ -357,13 +381,6 @@ class _Walk:
 
 class _Mixed(Exception):
     """An op through which the padding reaches what must stay."""
-
-
-def _written(op: Op) -> frozenset[int]:
-    """Return the dimensions of a scatter along which places are given."""
-    if op.kind == "scatter":
-        return frozenset({op.attrs["axis"] % len(op.result.shape)})
-    return frozenset(range(len(op.result.shape)))
 
 
 def _endless(value: Any) -> bool:
