@@ -47,11 +47,9 @@ def _candidates(low: LoopSpace, n_tiles: int, least: float) -> tuple[np.ndarray,
     limit = [n_tiles if ok else 1 for ok in low.shard]
     vectors, eff, _ = enumerate_shardings(low.sizes, low.units, n_tiles, limit)
     good = [v for v, e in zip(vectors, eff, strict=True) if e >= eff[0] * least]
-    good = list(
-        {
-            tuple(-(-s // -(-s // p)) for s, p in zip(low.sizes, v.tolist(), strict=True)): v for v in reversed(good)
-        }.values()
-    )[::-1][:MAX_SHARDINGS]
+    # of the same pieces once, and as many parts as there are pieces: where units leave the last tile nothing, the others may go in step
+    good = list({tuple(_pieces(low, v.tolist())): None for v in good})[:MAX_SHARDINGS]
+    good = [np.array(v, np.int64) for v in good]
     if not len(good):
         good = [np.ones(nf, np.int64)]
     free = [f for f in range(nf) if not low.reduce[f]]
@@ -79,6 +77,12 @@ def _candidates(low: LoopSpace, n_tiles: int, least: float) -> tuple[np.ndarray,
         made.setflags(write=False)
     parts, slices, inner = joined
     return parts, slices, inner
+
+
+def _pieces(low: LoopSpace, parts: Sequence[int]) -> list[int]:
+    """Return how many tiles have a part of each factor."""
+    shards = [min(round_up(-(-s // p), u), s) for s, p, u in zip(low.sizes, parts, low.units, strict=True)]
+    return [-(-s // max(1, n)) for s, n in zip(low.sizes, shards, strict=True)]
 
 
 def _grid(lists: Sequence[Sequence[int]]) -> np.ndarray:
