@@ -109,6 +109,19 @@ def _axes(n: Node, x: Tensor, scales: list[float] | None, sizes: list[int] | Non
     return [Axis(a, x.shape[a], sizes[i], factors[i], ends[i], ends[i + len(named)]) for i, a in enumerate(named)]
 
 
+def _taken(n: Node, x: Tensor, axis: int, places: np.ndarray) -> Tensor:
+    """Return elements of one axis: every one so many times, every so manieth one, or any, which are looked up."""
+    size, count = x.shape[axis], len(places)
+    if size and count % size == 0 and np.array_equal(places, np.repeat(np.arange(size), count // size)):
+        apart = n.reshape(x, (*x.shape[: axis + 1], 1, *x.shape[axis + 1 :]))
+        many = n.broadcast(apart, (*x.shape[: axis + 1], count // size, *x.shape[axis + 1 :]))
+        return n.reshape(many, (*x.shape[:axis], count, *x.shape[axis + 1 :]))
+    step = int(places[1] - places[0]) if count > 1 else 1
+    if count and step > 0 and np.array_equal(places, places[0] + step * np.arange(count)):
+        return n.slice(x, axis, int(places[0]), count, step)
+    return n.op("gather", x, n.const(places), axis=axis)
+
+
 def _resample(n: Node, x: Tensor, axes: list[Axis], mode: str, coordinates: str) -> Tensor:
     outside: list[tuple[int, np.ndarray]] = []
     dtype = x.dtype
@@ -125,7 +138,7 @@ def _resample(n: Node, x: Tensor, axes: list[Axis], mode: str, coordinates: str)
                 outside.append((a.index, hidden))
         if mode == "nearest":
             places = _nearest(where, n.attr("nearest_mode", "round_prefer_floor"), a.size)
-            x = n.op("gather", x, n.const(places), axis=a.index)
+            x = _taken(n, x, a.index, places)
             continue
         if not x.is_float:
             x = n.cast(x, "f32")
