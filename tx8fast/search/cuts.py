@@ -47,9 +47,12 @@ def _candidates(low: LoopSpace, n_tiles: int, least: float) -> tuple[np.ndarray,
     limit = [n_tiles if ok else 1 for ok in low.shard]
     vectors, eff, _ = enumerate_shardings(low.sizes, low.units, n_tiles, limit)
     good = [v for v, e in zip(vectors, eff, strict=True) if e >= eff[0] * least]
-    # of the same pieces once, and as many parts as there are pieces: where units leave the last tile nothing, the others may go in step
-    good = list({tuple(_pieces(low, v.tolist())): None for v in good})[:MAX_SHARDINGS]
-    good = [np.array(v, np.int64) for v in good]
+    good = list(
+        {
+            tuple(-(-s // -(-s // p)) for s, p in zip(low.sizes, v.tolist(), strict=True)): v for v in reversed(good)
+        }.values()
+    )[::-1][:MAX_SHARDINGS]
+    good = [_in_step(low, v) for v in good]
     if not len(good):
         good = [np.ones(nf, np.int64)]
     free = [f for f in range(nf) if not low.reduce[f]]
@@ -79,10 +82,11 @@ def _candidates(low: LoopSpace, n_tiles: int, least: float) -> tuple[np.ndarray,
     return parts, slices, inner
 
 
-def _pieces(low: LoopSpace, parts: Sequence[int]) -> list[int]:
-    """Return how many tiles have a part of each factor."""
-    shards = [min(round_up(-(-s // p), u), s) for s, p, u in zip(low.sizes, parts, low.units, strict=True)]
-    return [-(-s // max(1, n)) for s, n in zip(low.sizes, shards, strict=True)]
+def _in_step(low: LoopSpace, parts: np.ndarray) -> np.ndarray:
+    """Return as many parts as there are pieces where units leave hardly a tile without work: the others then share what they load."""
+    shards = [min(round_up(-(-s // p), u), s) for s, p, u in zip(low.sizes, parts.tolist(), low.units, strict=True)]
+    pieces = np.array([-(-s // max(1, n)) for s, n in zip(low.sizes, shards, strict=True)], np.int64)
+    return pieces if 10 * np.prod(pieces) >= 9 * np.prod(parts) else parts
 
 
 def _grid(lists: Sequence[Sequence[int]]) -> np.ndarray:
