@@ -28,6 +28,10 @@ def signal(d: Draft) -> None:
     y = d.op("Conv", x, w, d.floats(x, (outs,)) if d.chance(0.6) else None, group=groups, pads=pads, **own)
     if d.chance(0.6):
         y = d.op(d.pick(["Relu", "Gelu", "LeakyRelu"]), y)
+    for _ in range(d.pick([0, 0, 1, 2])):
+        c, k = y.shape[1], d.pick([1, 3, 97]) if y.shape[1] < 130 and y.shape[2] < 100 else 3
+        w = d.floats(y, (c, c, k), scale=(c * k) ** -0.5)
+        y = d.op(d.pick(["Relu", "Neg"]), d.op("Conv", y, w, kernel_shape=[k], pads=[k // 2] * 2))
     if d.chance(0.3):
         y = d.op("Add", y, d.op("Neg", x) if x.shape == y.shape else d.like(y))
     if d.chance(0.3) and y.shape[2] > 3:

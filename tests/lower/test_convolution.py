@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from support.one_op import Arg, check, check_plans, one_op, with_plan
@@ -169,3 +170,24 @@ def test_a_band_of_results_in_the_padding_alone() -> None:
     case = one_op("conv", Arg((1, 1, 1, 1), "bf16", "blocked"), Arg((1, 1, 1, 1), "bf16", "blocked"), out="blocked",
                   stride=(1, 1), dilation=(1, 1), pad_lo=(2, 0), pad_hi=(0, 0), groups=1, act="none")  # fmt: skip
     check(case)
+
+
+def test_chains_have_whole_kernels(tmp_path) -> None:
+    """Long kernels one behind the other, with a pool: their slices of taps are in no chain of images."""
+    import onnx
+    from frontend.onnx.onnx_build import info, model, node
+
+    import tx8fast
+
+    rng = np.random.default_rng(3)
+    weights = {n: rng.uniform(-0.1, 0.1, (64, 64, k)).astype(np.float32) for n, k in (("a", 127), ("b", 3), ("c", 127))}
+    steps = [node("Conv", "x a", "s", pads=[63, 63]), node("Relu", "s", "t"), node("Conv", "t b", "u", pads=[1, 1])]
+    steps += [node("Conv", "u c", "v", pads=[63, 63]), node("MaxPool", "v", "y", kernel_shape=[3], strides=[2])]
+    net = model(steps, [info("x", (1, 64, 40))], [info("y", None)], weights)
+    onnx.save(net, tmp_path / "net.onnx")
+    x = rng.standard_normal((1, 64, 40)).astype(np.float32)
+    one, *others = (
+        tx8fast.compile(tmp_path / "net.onnx", dtype="fp32", opt=opt).run({"x": x})["y"] for opt in (1, 2, 3)
+    )
+    for other in others:
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-5 * np.abs(one).max())

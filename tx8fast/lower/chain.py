@@ -153,8 +153,8 @@ class Chain(Lowering):
         stage = Stage(self._lowered(op, member.before), shape)
         low = stage.low
         n, h, w, c = shape
-        if stage.windowed and max(h, low.window.size[0]) > MAX_EXTENT:  # type: ignore[attr-defined]
-            raise NotLowerable(f"an image of a chain has more than {MAX_EXTENT} rows")
+        if stage.windowed and (low.window.taps >= 0 or max(h, low.window.size[0]) > MAX_EXTENT):  # type: ignore[attr-defined]
+            raise NotLowerable(f"a chain has whole kernels, and images of {MAX_EXTENT} rows at most")
         if not stage.windowed and (not low.writes[0].blocked or low.sizes != (n, h * w, c) or c > low.max_len[-1]):
             raise NotLowerable("an element-wise op of a chain works on blocked images with all their channels")
 
