@@ -104,13 +104,13 @@ def test_any_table_gives_a_right_program(llama, plain, tmp_path, table: str) -> 
 
 @pytest.mark.parametrize("opt", [1, 2, 3])
 def test_a_group_that_does_not_fit_is_told_at_every_level(tmp_path, opt: int) -> None:
-    """The weights of a block of channels fill a small scratchpad."""
+    """The weights of a block of channels with all columns of the kernel fill a small scratchpad."""
     nodes = [
-        helper.make_node("Conv", ["x", "w"], ["h"], "wide", pads=[1, 1, 1, 1]),
+        helper.make_node("Conv", ["x", "w"], ["h"], "wide", pads=[0, 13, 0, 13]),
         helper.make_node("AveragePool", ["z"], ["p"], kernel_shape=[2, 2], strides=[2, 2]),
         helper.make_node("Add", ["h", "p"], ["y"]),
     ]
-    w = np.zeros((65, 130, 3, 3), np.float32)
+    w = np.zeros((65, 130, 1, 27), np.float32)
     shapes, out = {"x": (20, 130, 8, 2), "z": (20, 65, 16, 4)}, {"y": (20, 65, 8, 2)}
     path = write_onnx(tmp_path / "m.onnx", nodes, shapes, out, {"w": w})
     options = CompileOptions(opt=opt, group_table="1", dtype="fp16")

@@ -15,6 +15,8 @@ def integer_misfit(array: np.ndarray, dtype: str) -> str | None:
     its position. None if it fits."""
     if (array.dtype == np_dtype(dtype) and dtype not in ("i4", "u4")) or not array.size:  # these are held in 8 bits
         return None
+    if array.dtype.name in ("int4", "uint4"):
+        array = array.astype(np.int8)
     if array.dtype.kind not in "iu":
         return f"has dtype {array.dtype}"
     low, high = int_limits(dtype)
