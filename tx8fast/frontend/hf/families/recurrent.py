@@ -51,6 +51,12 @@ def selective(
     return read
 
 
+def mamba_keys(**more: str) -> Part:
+    """Read a selective scan whose keys say that they are its own, as in files of models that have attention, too."""
+    names = ("mamba_d_state", "mamba_d_conv", "mamba_dt_rank", "mamba_conv_bias", "mamba_proj_bias")
+    return selective(lambda r, f: (r.size("mamba_expand", 2) or 1) * (f["hidden"] or 1), *names, **more)
+
+
 def _expanded(r: Reader, f: Fields) -> int:
     return r.size("intermediate_size", int((r.number("expand", 2) or 1) * (f["hidden"] or 1)))
 
@@ -115,15 +121,7 @@ _JAMBA = Family(
     ),
     {},
     (
-        selective(
-            lambda r, f: (r.size("mamba_expand", 2) or 1) * (f["hidden"] or 1),
-            "mamba_d_state",
-            "mamba_d_conv",
-            "mamba_dt_rank",
-            "mamba_conv_bias",
-            "mamba_proj_bias",
-            norms="gain",
-        ),
+        mamba_keys(norms="gain"),
         _jamba,
         routed("num_experts", sparse=_jamba_sparse),
     ),

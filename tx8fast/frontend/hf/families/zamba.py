@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from tx8fast.frontend.hf.families.hybrid import least
 from tx8fast.frontend.hf.families.names import OUTER
-from tx8fast.frontend.hf.families.recurrent import selective
+from tx8fast.frontend.hf.families.recurrent import mamba_keys
 from tx8fast.frontend.hf.family import Family, Fields, Names
 from tx8fast.frontend.hf.reader import Reader
 from tx8fast.frontend.hf.rope import rotation
@@ -133,15 +133,7 @@ _ZAMBA = Family(
     ),
     {},
     (
-        selective(
-            lambda r, f: (r.size("mamba_expand", 2) or 1) * (f["hidden"] or 1),
-            "mamba_d_state",
-            "mamba_d_conv",
-            "mamba_dt_rank",
-            "mamba_conv_bias",
-            "mamba_proj_bias",
-            heads="n_mamba_heads",
-        ),
+        mamba_keys(heads="n_mamba_heads"),
         _zamba,
     ),
     keys={"head_dim": "attention_head_dim"},
