@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -86,7 +86,12 @@ def _in_step(low: LoopSpace, parts: np.ndarray) -> np.ndarray:
     """Return as many parts as there are pieces where units leave hardly a tile without work: the others then share what they load."""
     shards = [min(round_up(-(-s // p), u), s) for s, p, u in zip(low.sizes, parts.tolist(), low.units, strict=True)]
     pieces = np.array([-(-s // max(1, n)) for s, n in zip(low.sizes, shards, strict=True)], np.int64)
-    return pieces if 10 * np.prod(pieces) >= 9 * np.prod(parts) else parts
+    return pieces if nearly_all(np.prod(pieces), np.prod(parts)) else parts
+
+
+def nearly_all(working: Any, tiles: Any) -> Any:
+    """Say whether of so many tiles nine of ten have work: units may leave the last one none. Either may be an array."""
+    return 10 * working >= 9 * tiles
 
 
 def _grid(lists: Sequence[Sequence[int]]) -> np.ndarray:

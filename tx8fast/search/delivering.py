@@ -1,6 +1,6 @@
 """Plans of two neighbouring groups between which tiles send each other what the first one has made, whatever grids they have.
 
-May import: lower, tile, _kernels, search.{fitting, gathering, handover}. Must not: build chains, emit programs.
+May import: lower, tile, _kernels, search.{cuts, fitting, gathering, handover}. Must not: build chains, emit programs.
 
 Both nests are cut as suits them: products by rows and columns, attention by heads. A message costs the core as much as a thousand bytes
 and more, so slices of the second nest that are those of the first one, or several of them, are worth looking for.
@@ -17,6 +17,7 @@ import numpy as np
 from tx8fast.lower import may_deliver
 from tx8fast.lower.base import Lowering
 from tx8fast.lower.transfer import spec_bytes
+from tx8fast.search.cuts import nearly_all
 from tx8fast.search.gathering import leave
 from tx8fast.search.handover import Nest, begins_right, has_room
 from tx8fast.tile import deliveries
@@ -153,15 +154,10 @@ def _again(known: dict[Any, Iterator], key: Any, make: Callable[[], Iterator[T]]
     return own
 
 
-def most_tiles(parts: np.ndarray, n_tiles: int) -> np.ndarray:
-    """Return which plans have work for nine of ten tiles: units may leave the last one none."""
-    return 10 * np.prod(parts, axis=1) >= 9 * n_tiles
-
-
 def _first(memory: Memory, low: Lowering) -> Iterator[Tiling]:
     """Yield the first plans of all tiles in the order of the formulas."""
     parts, _, _, cycles, _, _ = memory.prices(low)
-    whole = most_tiles(parts, memory.machine.n_tiles)
+    whole = nearly_all(np.prod(parts, axis=1), memory.machine.n_tiles)
     for i in np.flatnonzero(whole)[np.argsort(cycles[whole], kind="stable")][:LOOKED].tolist():
         if (how := memory.candidate(low, i)) is not None:
             yield how
