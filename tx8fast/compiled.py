@@ -191,9 +191,8 @@ class CompiledProgram:
             elif tuple(np.shape(inputs[name])) not in input_shapes(self.program, t):
                 required = " or ".join(str(list(s)) for s in input_shapes(self.program, t))
                 problems.append(f"input '{name}' has shape {list(np.shape(inputs[name]))}, required {required}")
-            elif (
-                t.dtype in INTS
-            ):  # of floats and bits every width and kind is converted; integers would lose what they say
+            elif t.dtype in INTS:
+                # of floats and bits every width and kind is converted; integers would lose what they say
                 wrong = integer_misfit(np.asarray(inputs[name]), t.dtype)
                 if wrong is not None:
                     problems.append(f"input '{name}' {wrong}, required {integers_required(t.dtype)}")

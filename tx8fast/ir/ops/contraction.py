@@ -148,13 +148,15 @@ def _conv_transpose(op: Op):
 
 
 def _conv_engine(op: Op) -> str:
-    """The matrix engine's, unless its fields are too small. Images are cut into bands of rows, of which one window has to fit."""
+    """The matrix engine's, unless its fields are too small. Images are cut into bands of rows if they are higher than an
+    instruction takes, and one window then has to fit."""
     x, w = op.operands[0].type.shape, op.operands[1].type.shape  # type: ignore[attr-defined]
     if not is_num(*x, *w):
         return "ne" if op.attrs["groups"] == 1 else "kcore"
     s, d, lo, hi = window_attrs(op)
     out = op.result.type.shape  # type: ignore[attr-defined]
-    fits = max(w[:2]) <= 255 and max(x[2], out[2], (w[0] - 1) * d[0] + 1) <= 4096 and max(x[3], w[2]) <= 16384
+    low = max(x[1], out[1]) <= 4096 or (w[0] - 1) * d[0] + 1 <= 4096
+    fits = low and max(w[:2]) <= 255 and max(x[2], out[2]) <= 4096 and max(x[3], w[2]) <= 16384
     fits = fits and max(*s, *d, *lo, *hi) <= MAX_STEP
     return "ne" if fits and min(*lo, *hi) >= 0 and op.attrs["act"] in ("none", "relu") else "kcore"
 
