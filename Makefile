@@ -8,6 +8,8 @@ SECONDS ?= 600
 SEED ?= 0
 PYTHONS ?= python3.11 python3.12 python3.13
 
+# test: what has to be green at every change; under ten minutes on two cores.
+# test-slow: the tests marked slow, about as long again; .ci/run runs both.
 # mutation: 120 mutants of each of three programs, with three seeds; prints who sees what.
 # test-core: the C core also built with checks of addresses and undefined behaviour, and so is emitted C, of more models; 200 random
 # calls of every routine.
@@ -30,13 +32,16 @@ PYTHONS ?= python3.11 python3.12 python3.13
 # hunt: random models against the reference for SECONDS; what fails is shrunk into build/hunt/found. The next run goes on behind
 # the last one's seeds and adds to its table of pairs; SEED=N begins at N instead; PAIRS=1 makes nothing but models for pairs
 # of operators that have not stood next to each other, until none is missing.
-.PHONY: demo test test-package test-wheels test-zoo test-all test-configs test-found test-proofs test-core test-builds test-sanitized test-c test-debug replay fuzz-readers hunt mutation docs lint bench clean
+.PHONY: demo test test-slow test-package test-wheels test-zoo test-all test-configs test-found test-proofs test-core test-builds test-sanitized test-c test-debug replay fuzz-readers hunt mutation docs lint bench clean
 
 demo: $(KERNELS)
 	$(BIN)/python -m tx8fast.demo
 
 test: $(KERNELS)
-	$(BIN)/python -m pytest -q -n $(JOBS) tests
+	$(BIN)/python -m pytest -q -n $(JOBS) -m "not slow" tests
+
+test-slow: $(KERNELS)
+	$(BIN)/python -m pytest -q -n $(JOBS) -m slow tests
 
 test-all: $(KERNELS)
 	$(BIN)/python -m pip install --quiet --editable '.[dev,oracle]'

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,20 @@ settings.load_profile("tx8fast")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite golden files instead of comparing")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """`slow(but_every=N)`: of every N cases of a test the first is not slow, so that `make test` has a part that stands for the rest."""
+    cases: Counter[str] = Counter()
+    for item in items:
+        mark = item.get_closest_marker("slow")
+        if mark is None or "but_every" not in mark.kwargs:
+            continue
+        test = item.nodeid.partition("[")[0]
+        if cases[test] % mark.kwargs["but_every"] == 0:
+            item.own_markers.remove(mark)
+        cases[test] += 1
 
 
 @pytest.fixture(scope="session")

@@ -117,6 +117,7 @@ def test_every_package_has_a_row() -> None:
     assert packages <= set(MAY_IMPORT) | TOP, "give the new package a row in MAY_IMPORT"
 
 
+@pytest.mark.slow
 def test_imports_point_downwards() -> None:
     wrong = [
         f"{path.relative_to(ROOT)}:{line} imports {name}"

@@ -76,6 +76,7 @@ def prepared(tx8: Caller, page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if commands(p)], ids=lambda p: p.name)
+@pytest.mark.slow(but_every=5)
 def test_commands(page: Path, here: Path, capsys) -> None:
     tx8 = Caller(capsys)
     prepared(tx8, page)

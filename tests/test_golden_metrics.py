@@ -47,6 +47,7 @@ def results(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.slow
 def test_figures(results, name, request):
     program, r = results[name]
     figures = {

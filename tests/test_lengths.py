@@ -187,6 +187,7 @@ def prefill(llama) -> LengthPrograms:
     return compile_lengths(llama, "seq", (4, 9, 16))
 
 
+@pytest.mark.slow
 def test_the_smallest_program_that_fits_serves(prefill, llama, tmp_path):
     prefill.save(tmp_path / "p.tx8")
     loaded = tx8fast.load(tmp_path / "p.tx8")

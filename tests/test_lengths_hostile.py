@@ -195,6 +195,7 @@ def test_what_can_be_served_is(tmp_path):
 
 
 @pytest.mark.parametrize("case", ["mixtral", "deepseek_v3"])
+@pytest.mark.slow
 def test_routed_experts_are_served(tmp_path, case):
     """Shares of experts are written row by row into zeros of the length."""
     make_family(tmp_path, case)

@@ -35,6 +35,7 @@ def zoo(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", [n for n in KNOWN if any(fnmatchcase(n, p) for p in WANTED)])
+@pytest.mark.slow(but_every=5)
 def test_figures(zoo, name, tmp_path, request):
     job = next(j for j in read_manifest(zoo / "zoo.toml") if j.name == name)
     outcome = run_job(job, tmp_path, None)

@@ -146,6 +146,7 @@ def test_a_changed_model_is_made_again(zoo: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("after", [0, 1, 3, 7])
+@pytest.mark.slow
 def test_an_interrupted_batch_goes_on_to_the_same_files(
     zoo: Path, undisturbed: Path, tmp_path: Path, after: int
 ) -> None:
@@ -221,6 +222,7 @@ def environment() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.slow
 def test_killed_processes_leave_nothing_that_stands_in_the_way(
     zoo: Path, undisturbed: Path, tmp_path: Path, how: signal.Signals
 ) -> None:

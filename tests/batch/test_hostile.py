@@ -68,6 +68,7 @@ def test_places_that_cannot_be_written(good: Path, tmp_path: Path) -> None:
     assert (tmp_path / "file").read_text() == "mine" and len(list(tmp_path.glob("out/programs/*.tx8"))) == 3
 
 
+@pytest.mark.slow
 def test_a_full_disk_and_then_room(good: Path, tmp_path: Path) -> None:
     """Programs that do not fit are told and leave nothing; with room, --resume makes what an undisturbed batch makes."""
     batch.run(good, tmp_path / "whole")

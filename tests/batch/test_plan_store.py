@@ -59,6 +59,7 @@ def cache(models: Path, searched: int, tmp_path: Path) -> Path:
     return Path(shutil.copytree(models / "cache", tmp_path / "cache"))
 
 
+@pytest.mark.slow
 def test_the_same_graph_is_searched_once(models: Path, searched: int, cache: Path, tmp_path: Path, monkeypatch) -> None:
     assert searched == 3
     real = api.plan_table
@@ -70,6 +71,7 @@ def test_the_same_graph_is_searched_once(models: Path, searched: int, cache: Pat
     assert tree(tmp_path / "b") == tree(models / "alone"), "plans that are taken make what the search makes"
 
 
+@pytest.mark.slow
 def test_damaged_plans_are_told_and_made_anew(models: Path, cache: Path, tmp_path: Path) -> None:
     damages = (b"", b"{}", b"[" * 100_000)
     plans = sorted(cache.rglob("plans/??/*.json"))
@@ -81,6 +83,7 @@ def test_damaged_plans_are_told_and_made_anew(models: Path, cache: Path, tmp_pat
     assert tree(tmp_path / "b") == tree(models / "alone")
 
 
+@pytest.mark.slow
 def test_groups_are_planned_once_for_all_models(models: Path, cache: Path, tmp_path: Path) -> None:
     """A model with one more layer has the groups of the other one: all that is asked of them is in the cache."""
     run(models / "deeper.toml", tmp_path / "alone")
@@ -105,6 +108,7 @@ def test_why_tells_of_every_group(models: Path, cache: Path, capsys) -> None:
     assert sorted(cache.rglob("*")) == files, "whoever asks why keeps nothing"
 
 
+@pytest.mark.slow
 def test_damaged_groups_are_told_and_planned_anew(models: Path, cache: Path, tmp_path: Path) -> None:
     """Bytes that are not those of the name, other groups' bytes under a right name, and answers that cannot be."""
     run(models / "deeper.toml", tmp_path / "alone")

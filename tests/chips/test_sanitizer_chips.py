@@ -113,6 +113,7 @@ def test_a_result_that_one_chip_does_not_store():
 
 @pytest.mark.parametrize("length", [{"phase": "prefill", "seq": 11}, {"phase": "decode", "past": 11}], ids=str)
 @pytest.mark.parametrize("dtype", ["bf16", "fp32"])
+@pytest.mark.slow
 def test_a_language_model_over_two_chips_reads_nothing_that_is_not_there(
     tmp_path: Path, dtype: str, length: dict
 ) -> None:

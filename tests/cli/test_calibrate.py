@@ -31,6 +31,7 @@ def test_published_measurements_beside_the_default_machine():
     assert far["rdma+wdma", "65536"] == pytest.approx(2352 / 2470 - 1, abs=0.002)  # what is furthest off
 
 
+@pytest.mark.slow
 def test_published_measurements_are_met_once_fitted(tx8: Caller, tmp_path):
     out = tmp_path / "fitted.toml"
     found = tx8("calibrate", PUBLISHED, "-o", out, "--machine", EARLIER, "--json")
@@ -52,6 +53,7 @@ def test_table(tx8: Caller, tmp_path):
     assert "largest residual 0.0%" in text and "no measurement depends on it: rdma.startup" in text and "-17.1%" in text
 
 
+@pytest.mark.slow
 def test_figures_are_found_again():
     """Times that a machine with other figures would have, of enough instructions to tell them apart."""
     truth = {"ne.startup": 91, "tdma.startup": 22, "tdma.bytes_per_cycle": 80, "rdma.startup": 347}

@@ -29,6 +29,7 @@ def large(tmp_path_factory):
 
 
 @pytest.mark.parametrize("options", [("--seq", "512"), ("--phase", "decode", "--past", "8192")])
+@pytest.mark.slow
 def test_the_estimate_is_what_the_cut_model_takes(tx8, large, options):
     whole = check(tx8, large, *options)
     assert [r["tp"] for r in whole["tp"]] == [1, 2, 4, 8, 16, 32, 64, 128]

@@ -26,6 +26,7 @@ def diff(tx8, *args) -> dict:
     return json.loads(found.out)
 
 
+@pytest.mark.slow
 def test_what_changed_and_why(tx8, pair):
     found = diff(tx8, pair / "a.tx8", pair / "b.tx8")
     sims = [json.loads(tx8("sim", pair / f"{n}.tx8", "--json").out) for n in "ab"]
@@ -39,6 +40,7 @@ def test_what_changed_and_why(tx8, pair):
     assert "sharing" in text and "why:" in text
 
 
+@pytest.mark.slow
 def test_other_groups(tx8, pair):
     found = diff(tx8, pair / "a.tx8", pair / "c.tx8")
     others = [r["first"] for r in found["groups"] if r["status"] not in ("grouped anew", "changed")]
@@ -55,6 +57,7 @@ def test_other_groups(tx8, pair):
     assert sum(r["more_cycles"] for r in found["groups"]) == found["totals"]["cycles"][1] - found["totals"]["cycles"][0]
 
 
+@pytest.mark.slow
 def test_the_same_is_the_same_in_every_form(tx8, pair, tmp_path):
     assert tx8("diff", pair / "a.tx8", pair / "a.tx8").out.startswith("no difference")
     assert tx8("report", pair / "a.tx8", "-o", tmp_path / "a.html").code == 0

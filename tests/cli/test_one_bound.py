@@ -40,6 +40,7 @@ def three(tx8, path, way, tmp_path):
 
 
 @pytest.mark.parametrize("name, way", FAMILIES, ids=[name for name, _ in FAMILIES])
+@pytest.mark.slow(but_every=5)
 def test_families(tx8, tmp_path, name, way):
     make_family(tmp_path / name, name)
     check, compiled, simulated = three(tx8, tmp_path / name, way, tmp_path)
@@ -48,6 +49,7 @@ def test_families(tx8, tmp_path, name, way):
 
 
 @pytest.mark.parametrize("name", MODELS[::3])
+@pytest.mark.slow
 def test_exported_models(tx8, tmp_path, name):
     check, compiled, simulated = three(tx8, DATA / "onnx" / f"{name}.onnx", (), tmp_path)
     assert check == compiled == simulated

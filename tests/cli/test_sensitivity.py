@@ -49,6 +49,7 @@ def test_all_figures_together_are_wider_than_each(program):
     assert found.highest_cycles > max(c for s in found.swings for c in s.cycles)
 
 
+@pytest.mark.slow
 def test_command(tx8: Caller, program, mlp, tmp_path):
     of_program = tx8("sensitivity", program, "--json")
     facts = json.loads(of_program.out)

@@ -127,6 +127,7 @@ def test_constants_with_other_bytes_are_refused(tmp_path, capsys):
     assert "bytes that the program holds are not the model's" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_several_lengths(model, tmp_path, capsys):
     out = tmp_path / "p.tx8"
     assert run(["compile", str(model), "--seq", "8,16", "-o", str(out), "--prove", "--json"]) == 0

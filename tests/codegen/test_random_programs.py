@@ -24,6 +24,7 @@ FORMATS = {FORMAT_CODES[fmt] for cls in isa.INSTRUCTIONS.values() for fmt in cls
 @pytest.mark.toolchain
 @pytest.mark.skipif(not CC, reason="no C compiler")
 @pytest.mark.parametrize("number", range(PROGRAMS))
+@pytest.mark.slow
 def test_core_interpreter_and_c_give_the_same_bytes(tmp_path, number):
     @settings(max_examples=2, deadline=None, derandomize=True, database=None, phases=[Phase.generate],
               suppress_health_check=list(HealthCheck))  # fmt: skip

@@ -35,6 +35,7 @@ MADE_SMALLER = {name for name in NAMES if f"{name}_min" in NAMES}
 
 @pytest.mark.parametrize("dtype", ["fp32", "bf16"])
 @pytest.mark.parametrize("name", NAMES if ALL else [name for name in NAMES if name not in MADE_SMALLER])
+@pytest.mark.slow(but_every=5)
 def test_found_model_is_right(name: str, dtype: str) -> None:
     share = DEEP.get(name, 2.0)
     wrong = {opt: wrong_values(FOLDER / f"{name}.onnx", dtype, opt, share=share) for opt in LEVELS[dtype]}
@@ -59,6 +60,7 @@ F, B = TensorProto.FLOAT, TensorProto.BOOL
 
 @pytest.mark.parametrize("columns", [64, 65, 130, 200])
 @pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+@pytest.mark.slow
 def test_comparisons_and_choices_behind_a_product(columns: int, dtype: str) -> None:
     """Results of one byte lie in blocks of 128 channels, those of products in blocks of 64."""
     rng = np.random.default_rng(columns)
@@ -76,6 +78,7 @@ def test_comparisons_and_choices_behind_a_product(columns: int, dtype: str) -> N
 
 
 @pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.slow
 def test_more_operands_than_one_launch_takes(axis: int) -> None:
     shape = tuple(131 * n if d == axis else n for d, n in enumerate((2, 3)))
     nodes = [
@@ -102,6 +105,7 @@ def test_a_loop_of_many_trips_that_collects_results() -> None:
 @pytest.mark.parametrize("scale", [1.0, 3e4])
 @pytest.mark.parametrize("low", [-1e30, -1e9, -1e4, -8.0])
 @pytest.mark.parametrize("mask", ["band", "rows without any", "added"])
+@pytest.mark.slow(but_every=5)
 def test_what_hides_a_score_is_itself_a_score(mask: str, low: float, scale: float) -> None:
     """A row that sees nothing has equal shares, and scores below -1e4 that are seen are not more than hidden ones."""
     node, keys = helper.make_node, 130

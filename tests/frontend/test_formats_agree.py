@@ -15,6 +15,7 @@ def cycles(path, **options):
 
 @pytest.mark.parametrize("tp", [None, 4])
 @pytest.mark.parametrize("phase, sizes", [("prefill", {"seq": TOKENS}), ("decode", {"past": TOKENS})])
+@pytest.mark.slow(but_every=5)
 def test_every_format_takes_as_long(tmp_path, phase, sizes, tp):
     pytest.importorskip("gguf")
     pytest.importorskip("jax")

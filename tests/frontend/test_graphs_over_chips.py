@@ -42,6 +42,7 @@ def compare(one, many, tp, feeds):
 
 @pytest.mark.parametrize("tp", [2, 4])
 @pytest.mark.parametrize("name", EXPORTS)
+@pytest.mark.slow(but_every=5)
 def test_exports_give_the_numbers_of_one_chip(name, tp):
     path = ONNX / f"{name}.onnx"
     one, many = (tx8fast.compile(path, dtype="fp32", tp=n) for n in (None, tp))
@@ -53,6 +54,7 @@ def test_exports_give_the_numbers_of_one_chip(name, tp):
     assert all(t.shape[1] == max(1, kv // tp) for t in caches) and len(caches) == 4 * ("decode" in name)
 
 
+@pytest.mark.slow
 def test_groups_of_chips_and_bf16():
     """Two groups of two chips each do the same."""
     path = ONNX / "llama-prefill-op20.onnx"

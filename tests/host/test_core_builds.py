@@ -150,6 +150,7 @@ def usual(models) -> str:
 @pytest.mark.toolchain
 @pytest.mark.skipif(not BUILDS, reason="no C compiler")
 @pytest.mark.parametrize(("name", "flags"), BUILDS if ALL else BUILDS[-len(FLAGS) :][:1], ids=str)
+@pytest.mark.slow
 def test_another_build_gives_the_same_bytes(models, usual, tmp_path, name, flags):
     assert outcome(models, build(tmp_path, compilers()[name], flags)) == usual
 

@@ -38,6 +38,7 @@ def _params():
 
 
 @pytest.mark.parametrize(("path", "level"), list(_params()))
+@pytest.mark.slow(but_every=5)
 def test_found_graph(path, level):
     model, feeds = load(path)
     case = Case(model, feeds, replace(setting_of(model), level=level))

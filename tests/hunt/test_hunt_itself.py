@@ -177,6 +177,7 @@ def first_failure(needs: str, seeds=range(400)):
     raise AssertionError("nothing was found")
 
 
+@pytest.mark.slow
 def test_a_planted_wrong_lowering_is_found_and_shrunk(monkeypatch):
     right = sequences.UNARY["leaky_relu"]
     wrong = sequences.Recipe(right.scratch, right.wide, lambda em, x, y, n, f, t, a: em.vs("mul", x, 0.75, y, n, f))
@@ -352,6 +353,7 @@ def test_a_hunt_for_pairs_ends_when_none_is_missing(monkeypatch, tmp_path):
     assert parent.complete and not parent.found and time.monotonic() - started < 20
 
 
+@pytest.mark.slow
 def test_the_command_says_what_it_did(tmp_path):
     # a process of its own: what other tests have imported may have threads, and a hunt forks
     given = [sys.executable, "-m", "hunt.run", "--seconds", "4", "--seed", "100002", "--out", str(tmp_path)]

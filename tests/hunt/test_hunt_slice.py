@@ -18,6 +18,7 @@ CHUNKS, PER_CHUNK = 8, 3
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
+@pytest.mark.slow(but_every=5)
 def test_fixed_models_are_right(chunk):
     generator = Generator()
     failing: dict[int, str] = {}

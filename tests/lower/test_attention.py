@@ -54,6 +54,7 @@ DEPTHS = st.sampled_from([32, 64, 72, 80, 96, 112, 128])
 @settings(max_examples=30)
 @given(DTYPES, HEADS, st.integers(1, 40), st.sampled_from([1, 64, 100, 200, 257]), DEPTHS,
        st.sampled_from(["", "row", "full"]), MACHINES, st.integers(0, 1 << 20))  # fmt: skip
+@pytest.mark.slow
 def test_any_mask(dtype, heads, rows, keys, depth, mask, machine, seed) -> None:
     case = attention(dtype, *heads, rows, keys, depth, mask, machine=machine)
     rng = np.random.default_rng(seed)
@@ -65,6 +66,7 @@ def test_any_mask(dtype, heads, rows, keys, depth, mask, machine, seed) -> None:
 @settings(max_examples=30)
 @given(DTYPES, HEADS, st.integers(2, 150), st.integers(0, 130), st.sampled_from([0, 0, 1, 17, 64, 100]), DEPTHS, MACHINES,
        st.integers(0, 1 << 20))  # fmt: skip
+@pytest.mark.slow
 def test_known_band_of_visible_keys(dtype, heads, rows, offset, window, depth, machine, seed) -> None:
     keys = rows + offset
     case = attention(dtype, *heads, rows, keys, depth, "full", (offset, window), machine)
@@ -74,6 +76,7 @@ def test_known_band_of_visible_keys(dtype, heads, rows, offset, window, depth, m
 @settings(max_examples=6)
 @given(st.sampled_from([(1, 1, 2), (1, 2, 1)]), st.integers(260, 700), st.sampled_from([0, 0, 70, 300]), st.sampled_from([64, 96, 128]),
        st.sampled_from([0, 1, 2]), st.integers(0, 1 << 20))  # fmt: skip
+@pytest.mark.slow
 def test_keys_come_by_chunks(heads, rows, window, depth, cuts, seed) -> None:
     """Slices of all keys, and of several chunks of them."""
     case = grouped(attention("bf16", *heads, rows, rows, depth, "full", (0, window)))
@@ -92,6 +95,7 @@ BETWEEN = [("mul", "tanh"), ("tanh",), ("mul",), ("add", "sigmoid", "mul"), ("ge
 
 @given(DTYPES, HEADS, st.integers(1, 40), st.sampled_from([1, 64, 100, 257]), st.sampled_from([32, 72, 128]), MACHINES,
        st.sampled_from(BETWEEN), st.sampled_from(["", "full"]), st.integers(0, 1 << 20))  # fmt: skip
+@pytest.mark.slow
 def test_ops_on_the_scores(dtype, heads, rows, keys, depth, machine, between, mask, seed) -> None:
     case = attention(
         dtype, *heads, rows, keys, depth, mask, (max(0, keys - rows), 0) if mask else (), machine, between, 0.7
@@ -198,6 +202,7 @@ def test_scores_in_pieces(depth, monkeypatch) -> None:
 @settings(max_examples=25)
 @given(st.integers(2, 700), st.integers(0, 300), st.integers(0, 400), st.integers(1, 7), st.integers(1, 7),
        st.integers(1, 3))  # fmt: skip
+@pytest.mark.slow
 def test_slices_with_work_are_counted(rows, offset, window, band_cuts, key_cuts, parts) -> None:
     """The closed count, the slices of the loop and the mask itself agree; every row meets a key it sees."""
     keys = rows + offset
@@ -281,6 +286,7 @@ def folded(case: Case) -> Attention:
 @settings(max_examples=20)
 @given(DTYPES, HEADS, st.integers(1, 75), st.integers(0, 130), st.sampled_from([0, 0, 1, 17, 64]), DEPTHS, MACHINES,
        st.integers(0, 1 << 20))  # fmt: skip
+@pytest.mark.slow
 def test_rows_in_pairs_from_either_end(dtype, heads, half, offset, window, depth, machine, seed) -> None:
     """Any cut of rows in pairs gives what the oracle says."""
     keys = 2 * half + offset

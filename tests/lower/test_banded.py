@@ -88,6 +88,7 @@ def test_bands_have_the_bits_of_whole_slices(follow: str) -> None:
     st.sampled_from(sorted(FOLLOWERS)),
     st.integers(0, 1 << 30),
 )
+@pytest.mark.slow
 def test_bands_of_any_sizes_have_the_bits_of_whole_slices(
     rows: int, depth: int, columns: int, follow: str, seed: int
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from support.one_op import Arg, check, check_plans, one_op, with_plan
@@ -97,6 +98,7 @@ def long_kernels(draw):
 
 @settings(max_examples=12)
 @given(long_kernels(), st.integers(0, 1 << 20))
+@pytest.mark.slow
 def test_the_rows_of_a_kernel_are_summed_in_slices(case, seed) -> None:
     """Some slices of taps see padding alone."""
     assert case.segment.info["engine"] in ("conv", "grouped conv"), case.program.meta["kernel_core"]

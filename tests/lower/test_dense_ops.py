@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
+import pytest
 from frontend.onnx.onnx_build import info, model, node
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -49,6 +50,7 @@ def graph(
 
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 1 << 30), shape=st.sampled_from(SHAPES), dtype=st.sampled_from(["fp32", "bf16", "fp16"]))
+@pytest.mark.slow
 def test_groups_have_the_bits_of_their_ops(tmp_path_factory, seed, shape, dtype):
     rng = np.random.default_rng(seed)
     proto, feeds = graph(rng, shape, int(rng.integers(2, 7)))

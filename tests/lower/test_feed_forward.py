@@ -90,6 +90,7 @@ BIAS = st.tuples(st.booleans(), st.booleans())
        st.sampled_from([16, 64, 100, 130]), st.sampled_from(["gelu", "relu", "silu", "tanh", "swiglu"]), BIAS,
        st.sampled_from([(), ("add",), ("layernorm",), ("add", "layernorm"), ("add", "rmsnorm")]), MACHINES,
        st.integers(0, 1 << 20))  # fmt: skip
+@pytest.mark.slow
 def test_any_shape(dtype, rows, depth, hidden, cols, act, bias, after, machine, seed) -> None:
     agrees(feed_forward(dtype, rows, depth, hidden, cols, act, bias, after, machine), seed)
 
@@ -98,6 +99,7 @@ def test_any_shape(dtype, rows, depth, hidden, cols, act, bias, after, machine, 
 @given(DTYPES, ROWS, st.sampled_from([64, 100, 256]), st.sampled_from([64, 320]), st.sampled_from(["gelu", "swiglu"]), BIAS,
        st.sampled_from(["", "layernorm", "rmsnorm"]), st.sampled_from([("self",), ("normed",), ("normed", "rmsnorm")]), MACHINES,
        st.integers(0, 1 << 20))  # fmt: skip
+@pytest.mark.slow
 def test_what_comes_in_is_added(dtype, rows, depth, hidden, act, bias, norm, after, machine, seed) -> None:
     """As it came, whether or not a norm of it is what the products read, or normalised."""
     case = feed_forward(dtype, rows, depth, hidden, depth, act, bias, after, machine, norm)

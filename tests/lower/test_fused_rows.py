@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.one_op import Arg, build, check_drawn, grouped
@@ -17,6 +18,7 @@ from tx8fast.lower.fused import Fused
     st.sampled_from([64, 130, 192]), st.sampled_from([20, 64, 100, 192]), st.booleans(), st.booleans(),
     st.sampled_from(["tx8", "test_2x2"]), st.integers(0, 1 << 20),
 )  # fmt: skip
+@pytest.mark.slow
 def test_norm_follows_a_product(kind, dtype, rows, depth, cols, residual, both, machine, seed) -> None:
     """The sum may leave the group too: the next layer adds to it."""
     args = [Arg((1, rows, depth), dtype, "blocked"), Arg((cols, depth), dtype, "blocked"), Arg((cols,), dtype, lo=0.5)]

@@ -29,6 +29,7 @@ def together(case: Case) -> Attention:
 @settings(max_examples=12)
 @given(DTYPES, st.integers(1, 2), st.integers(2, 9), st.sampled_from([1, 2, 3]), st.integers(1, 3), st.sampled_from([1, 63, 100, 257]),
        st.sampled_from([24, 40, 72, 80, 96, 112]), st.sampled_from(["", "row", "full"]), MACHINES, st.integers(0, 1 << 20))  # fmt: skip
+@pytest.mark.slow
 def test_heads_that_fill_whole_blocks_are_loaded_together(
     dtype, batch, kv, group, rows, keys, depth, mask, machine, seed
 ) -> None:

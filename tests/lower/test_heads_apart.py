@@ -49,6 +49,7 @@ def projections(
     st.integers(1, 4), st.sampled_from([2, 3, 8]), st.sampled_from([64, 128, 192]), st.sampled_from(["", "rmsnorm", "layernorm"]),
     st.sampled_from(["", "rmsnorm"]), st.booleans(), st.booleans(), st.sampled_from(["tx8", "test_2x2"]), st.integers(0, 1 << 20),
 )  # fmt: skip
+@pytest.mark.slow
 def test_rows_are_put_apart(
     dtype, batch, rows, depth, group, kv, lanes, norm, own, rotate, turned, machine, seed
 ) -> None:

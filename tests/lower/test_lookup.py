@@ -41,6 +41,7 @@ def same_bytes(case: Case, inputs) -> None:
     st.sampled_from(["tx8", "test_2x2"]),
     st.integers(0, 99),
 )
+@pytest.mark.slow
 def test_any_table(kind, dtype, index, entries, width, shape, machine, seed) -> None:
     """Any element type, numbers from the front and from the end, any plan, both sources of rows."""
     least = 0 if index[0] == "u" else -entries
@@ -136,6 +137,7 @@ def starts(draw):
 
 @settings(max_examples=25)
 @given(starts(), st.integers(0, 99))
+@pytest.mark.slow
 def test_start_of_a_transformer_in_scratchpad(case: Case, seed: int) -> None:
     """One launch, any plan: what the reference says, and nothing for the sanitizer to find."""
     case = grouped(case)

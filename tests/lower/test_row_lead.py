@@ -63,6 +63,7 @@ def check_both(case, seed: int, dtype: str):
     st.sampled_from([20, 64, 130, 256, 300, 576]), st.sampled_from([(64,), (192,), (192, 192), (256, 64, 64)]),
     st.booleans(), st.sampled_from(["tx8", "test_2x2"]), st.sampled_from(["", "f32"]), st.integers(0, 1 << 20),
 )  # fmt: skip
+@pytest.mark.slow
 def test_norm_leads_products(kind, dtype, rows, depth, cols, beta, machine, gains, seed) -> None:
     case = side_by_side(kind, dtype, (1, rows), depth, cols, beta and kind == "layernorm", machine, gains)
     low = check_both(case, seed, dtype)
@@ -175,6 +176,7 @@ def shared_rows(kind: str, dtype: str, rows: int, depth: int) -> tuple[Case, Pla
 @pytest.mark.parametrize("kind, dtype, rows, depth", [
     ("rmsnorm", "bf16", 512, 2560), ("layernorm", "bf16", 800, 2624), ("rmsnorm", "f16", 640, 3000), ("rmsnorm", "bf16", 512, 4096),
 ])  # fmt: skip
+@pytest.mark.slow
 def test_rows_that_tiles_share_arrive_by_chunks(kind, dtype, rows, depth, monkeypatch) -> None:
     """What else changes with them comes behind; the bits are those of rows that arrive as a whole, and they are there sooner."""
     case, plan = shared_rows(kind, dtype, rows, depth)

@@ -78,6 +78,7 @@ def shared(depth: int, keys: int, tiles: int) -> tuple[Case, Plan]:
 
 
 @pytest.mark.parametrize("depth, keys, tiles", [(64, 1280, 2), (128, 1100, 2), (96, 1200, 2), (64, 1300, 4)])
+@pytest.mark.slow
 def test_keys_that_tiles_share_arrive_by_chunks(depth, keys, tiles, monkeypatch) -> None:
     """Chunk by chunk, and before the last one is there first rows are worked on; the bits are those of keys that arrive as a whole."""
     case, plan = shared(depth, keys, tiles)

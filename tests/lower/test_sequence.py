@@ -162,6 +162,7 @@ def hidden(mask: Arg, rng: np.random.Generator, window: int) -> np.ndarray:
     st.sampled_from(["gelu", "relu", "swiglu"]), st.booleans(), st.sampled_from(["", "own", "causal"]), st.sampled_from([0, 0, 5, 40]),
     st.booleans(), st.sampled_from([1, 2, 3]), st.sampled_from([1 << 20, 30_000]), st.booleans(), st.integers(0, 1 << 20),
 )  # fmt: skip
+@pytest.mark.slow
 def test_any_layer(
     dtype, n, rows, heads, hidden, act, pre, mask, window, bias, bands, round_bytes, sharing, seed
 ) -> None:
@@ -177,6 +178,7 @@ def test_any_layer(
 
 
 @pytest.mark.parametrize(("batch", "seq", "dtype"), [(16, 24, "bf16"), (40, 64, "fp32")])
+@pytest.mark.slow
 def test_encoder_runs_a_layer_at_a_time(tmp_path, batch, seq, dtype) -> None:
     """A whole model: every layer is one launch, and nothing else of it crosses the DDR than its input and its result. 40:
     three sequences on some tiles, two on the others."""

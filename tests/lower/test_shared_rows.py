@@ -46,6 +46,7 @@ def model(path: Path, rows: int, inner: int, depth: int, cols: int) -> tuple[np.
     (256, 0, 2560, 512, "fp32"), (300, 0, 2560, 512, "fp32"), (257, 0, 2560, 512, "bf16"), (224, 0, 8192, 256, "bf16"),
     (257, 256, 2560, 512, "fp32"), (300, 256, 4096, 512, "bf16"), (512, 0, 4096, 1024, "bf16"),
 ])  # fmt: skip
+@pytest.mark.slow
 def test_norms_of_many_channels(tmp_path: Path, rows: int, inner: int, depth: int, cols: int, dtype: str) -> None:
     """Rows that a nest before has left are gathered in its slices, no chunks; tiles with fewer rows have as many chunks as the others."""
     x, right = model(tmp_path / "m.onnx", rows, inner, depth, cols)

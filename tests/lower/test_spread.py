@@ -134,6 +134,7 @@ def test_many_images_have_a_tile_each(images) -> None:
         SpreadStream(bottleneck("bf16", images, (4, 4), 64, 64, 1, "test_2x2").records[0], MACHINES["test_2x2"])
 
 
+@pytest.mark.slow
 def test_no_batch_of_a_network_falls_off_a_cliff(tmp_path) -> None:
     """ResNet-50 around the number of tiles and below half of it."""
     cycles = {}

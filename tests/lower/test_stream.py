@@ -113,6 +113,7 @@ def networks(draw, counts=(2, 4, 7, 8)):
     networks(), st.sampled_from([1.0, 0.05]), st.booleans(), st.sampled_from([1, 16384]), st.sampled_from(["port", "no port"]),
     st.integers(0, 1 << 20),
 )  # fmt: skip
+@pytest.mark.slow
 def test_layers_of_every_kind(network, spare, sharing, share_min, machine, seed) -> None:
     """Where what arrives shares a port, tiles copy their own parts of the weights."""
     try:
@@ -280,6 +281,7 @@ def test_weights_go_to_tiles_that_have_an_image_for_them(machine, images) -> Non
     agrees(case, 1)
 
 
+@pytest.mark.slow
 def test_fewer_images_do_not_take_longer(tmp_path) -> None:
     """ResNet-50 on 16 tiles with less than an image for every second tile: the search takes what it costs as it is."""
     few, half = (api.compile(resnet50(tmp_path / f"{n}.onnx", n), dtype="bf16").simulate().cycles for n in (6, 8))

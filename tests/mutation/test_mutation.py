@@ -53,6 +53,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("model", MODELS)
+@pytest.mark.slow
 def test_mutants_are_seen(model: str, seed: int, directory: str) -> None:
     """Every deleted store and every overrun, and most of what changes results."""
     found = tally(model, seed, directory)

@@ -128,6 +128,7 @@ def test_a_mask_hides_in_every_format(tmp_path, dtype, way, low):
 
 @pytest.mark.parametrize("low", [float(ml_dtypes.finfo(ml_dtypes.bfloat16).min), -1e9, -INF])
 @pytest.mark.parametrize("meets", [False, True])
+@pytest.mark.slow
 def test_a_mask_in_bf16_hides_in_f16(tmp_path, meets, low):
     """bf16 has no number as large as f16's largest one: what hides must not become infinite on the way."""
     rng, kind = np.random.default_rng(4), FORMATS["bf16"]

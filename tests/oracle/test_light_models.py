@@ -23,6 +23,7 @@ MODELS = ("bvlc_alexnet", "resnet50", *QUICK, *(LARGE if THOROUGH else ()))
 
 
 @pytest.mark.parametrize("name", MODELS)
+@pytest.mark.slow
 def test_light_model(name):
     opt = 2 if name in QUICK or THOROUGH else 1
     path = FOLDER / f"light_{name}.onnx"

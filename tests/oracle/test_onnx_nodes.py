@@ -34,6 +34,7 @@ def chosen() -> list:
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
+@pytest.mark.slow(but_every=5)
 def test_expected_cases_pass(chunk):
     wrong = []
     for case in chosen()[chunk::CHUNKS]:

@@ -119,6 +119,7 @@ def compare(program: IRProgram, other: IRProgram, feeds, parts: int, tolerance: 
 
 
 @pytest.mark.parametrize("make", ["program", "products"])
+@pytest.mark.slow
 def test_random_graphs_are_themselves(make):
     """Models of the hunt in f32, over 2 to 6 chips; gathers for nothing, so that there are some, and at their price."""
     done: Counter[str] = Counter()

@@ -59,6 +59,7 @@ def code_of(program: Program) -> list[bytes]:
 
 @pytest.mark.parametrize("opt", [1, 2, 3])
 @pytest.mark.parametrize("model", MODELS, ids=lambda p: p.stem)
+@pytest.mark.slow(but_every=5)
 def test_placements_and_programs(model: Path, opt: int) -> None:
     made, placements = compiled(model, opt)
     program = made.program

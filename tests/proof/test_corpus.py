@@ -25,6 +25,7 @@ def test_exported_models(name, opt):
 
 @pytest.mark.parametrize("opt", LEVELS)
 @pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.slow
 def test_families(tmp_path, name, opt):
     make_family(tmp_path / name, name)
     for given in ({"seq": 6}, {"phase": "decode", "past": 8}):

@@ -97,6 +97,7 @@ def test_a_gated_product(llama, weights, monkeypatch):
     assert not evaluation.holds(end, values, [right], evaluation.field)
 
 
+@pytest.mark.slow
 def test_the_result_does_not_depend_on_the_lanes(llama, monkeypatch):
     def fault(launch, results):
         if launch % 2:

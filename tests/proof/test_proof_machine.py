@@ -51,6 +51,7 @@ def models(tmp_path_factory):
     [("llama prefill", "bf16", VARIANTS), ("llama prefill", "fp32", FEW), ("llama decode", "bf16", FEW), ("bert", "bf16", FEW),
      ("cnn", "bf16", FEW), ("cnn", "fp32", FEW)],
 )  # fmt: skip
+@pytest.mark.slow
 def test_every_compilation_of_a_model_gives_the_same_elements(models, name, dtype, variants):
     path, options = models[name]
     expected: dict[str, np.ndarray] = {}

@@ -95,6 +95,7 @@ def test_numbers_that_hide(tmp_path, low, dtype, opt):
 
 
 @pytest.mark.parametrize("family, dtype", [("mistral", "fp16"), ("gemma2", "bf16")])
+@pytest.mark.slow
 def test_models_with_a_short_window(tmp_path, family, dtype):
     make_family(tmp_path / family, family)
     config = json.loads((tmp_path / family / "config.json").read_text())

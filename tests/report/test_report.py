@@ -152,6 +152,7 @@ def test_hostile_names_are_text(tx8, tmp_path):
     assert "\x1b" not in text and "\\x1b[31m" in seen
 
 
+@pytest.mark.slow
 def test_eighty_layers_take_little_room(tx8, tmp_path):
     config = write_config(tmp_path / "m", SMALL | {"num_hidden_layers": 80})
     assert tx8("compile", config, "-o", tmp_path / "p.tx8", "--seq", "64", "--opt", "1").code == 0

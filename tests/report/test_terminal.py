@@ -186,6 +186,7 @@ def tx8(capsys: pytest.CaptureFixture[str]) -> Caller:
     return Caller(capsys)
 
 
+@pytest.mark.slow
 def test_commands(tx8, tmp_path):
     model = write_mlp(tmp_path / "m.onnx")
     program = tmp_path / "m.tx8"

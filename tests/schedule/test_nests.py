@@ -15,6 +15,7 @@ from tx8fast.tile.joined import nest_of
 
 
 @pytest.mark.parametrize("rows", [256, 200])
+@pytest.mark.slow
 def test_nests_overlap_and_are_right(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
     """Both orders, one behind the other and together; in the latter loads of a later nest go before the nest before it is over."""
     monkeypatch.setattr(sharing, "SHARE_MIN_BYTES", 256)

@@ -23,6 +23,7 @@ FOUND = ("mc_input_scatter_squeeze", "mc_mm_scatter_squeeze", "mc_relu_scatter_b
 
 
 @pytest.mark.parametrize("name", FOUND)
+@pytest.mark.slow
 def test_models_that_were_wrong(name: str, data_dir) -> None:
     ort = pytest.importorskip("onnxruntime")
     path = data_dir / "found" / f"{name}.onnx"
@@ -42,6 +43,7 @@ def test_models_that_were_wrong(name: str, data_dir) -> None:
 
 
 @pytest.mark.parametrize("seed", range(200 if os.environ.get("TX8FAST_ALL_MODELS") else 8))
+@pytest.mark.slow
 def test_random_views_and_updates(seed: int, tmp_path) -> None:
     """Exact at every level; which of them in bf16 goes by the seed."""
     g = random_graph(seed)

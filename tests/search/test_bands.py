@@ -139,6 +139,7 @@ def test_two_products_in_turn_stay_where_longer_slices_take_longer(monkeypatch: 
     assert bands.undisturbed(before, (), CHIP) is before
 
 
+@pytest.mark.slow
 def test_a_plan_with_bands_comes_back_from_a_file(tmp_path: Path) -> None:
     """The down projection of a Llama layer of 8 billion parameters has one, and is what its file says."""
     shutil.copy(Path(tx8fast.__file__).parent / "zoo" / "llama-3.1-8b.json", tmp_path / "config.json")

@@ -149,6 +149,7 @@ def test_what_tiles_do_not_have_is_not_delivered() -> None:
     assert deliveries.sent([(rows, apart + np.array([0, 1, 0, 0]), 0, 1 << 20)], 4) is None  # too many messages
 
 
+@pytest.mark.slow
 def test_plans_that_deliver_are_saved_and_read(tmp_path) -> None:
     make_checkpoint(
         tmp_path / "model", hidden=1024, heads=16, kv_heads=16, intermediate=2048, vocab=512, layers=2, dtype="bfloat16"

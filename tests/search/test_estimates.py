@@ -37,6 +37,7 @@ def models(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.slow
 def test_error_of_every_group(models, name: str, request) -> None:
     """Asked: median at most 3 %, 95 of 100 groups within 15 %."""
     off = [g.error for g in models(name).groups()]

@@ -46,6 +46,7 @@ def main(graph: OpGraph) -> tuple[GraphTable, FunctionTable]:
 
 @settings(max_examples=12)
 @given(op_graphs(10))
+@pytest.mark.slow
 def test_every_level_computes_the_same_and_none_is_worse(graph: OpGraph) -> None:
     cases = [build(graph.args, graph.body(), opt=opt) for opt in (1, 2, 3)]
     cycles = [estimate(c.program) for c in cases]

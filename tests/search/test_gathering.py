@@ -52,6 +52,7 @@ def gathering(segment: Segment) -> bool:
     (320, 640, 1536, True, 512), (64, 448, 1152, False, 448), (77, 256, 1024, False, 256), (200, 256, 2048, False, 256), (104, 192, 1536, True, 256),
     (256, 512, 1040, True, 512), (77, 256, 1096, True, 256), (121, 192, 2100, True, 192), (91, 256, 1100, False, 256),
 ])  # fmt: skip
+@pytest.mark.slow(but_every=5)
 def test_blocks_that_gather_are_right(rows: int, width: int, inner: int, lead: bool, out: int) -> None:
     case = build(*block(rows, width, inner, lead, out), opt=3)
     assert any(map(gathering, case.program.segments))
@@ -212,6 +213,7 @@ def test_values_of_heads_are_right(
 
 
 @pytest.mark.parametrize("rows", [256, 255, 511])
+@pytest.mark.slow
 def test_heads_that_begin_apart_are_not_gathered(rows: int, small: None, eager: None) -> None:
     """In scratchpad every head of an operand begins at an address of its own: odd rows leave gaps between them."""
     x, w, q = (Arg(shape, "bf16", "blocked", -0.1, 0.1) for shape in ((1, rows, 1024), (1024, 1024), (1, 256, 1024)))

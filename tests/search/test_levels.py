@@ -71,6 +71,7 @@ def graph(path: Path, fields: dict) -> GraphTable:
 
 
 @pytest.mark.parametrize("name", [*ONNX, *CONFIGS, "small cnn", "resnet50"])
+@pytest.mark.slow
 def test_no_level_is_worse_than_the_one_below(tmp_path: Path, name: str) -> None:
     if name not in QUICK and "TX8FAST_ALL_MODELS" not in os.environ:
         pytest.skip("set TX8FAST_ALL_MODELS=1 to run all models")
@@ -105,6 +106,7 @@ def close(found: dict[str, np.ndarray], wanted: dict[str, np.ndarray]) -> None:
 
 
 @pytest.mark.parametrize("case", ["qwen3"])
+@pytest.mark.slow
 def test_decoders_at_every_level(tmp_path: Path, case: str) -> None:
     config, weights = make_family(tmp_path, case)
     ids = np.random.default_rng(1).integers(0, VOCAB, (2, 12))
@@ -114,6 +116,7 @@ def test_decoders_at_every_level(tmp_path: Path, case: str) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_cnn_at_every_level(tmp_path: Path) -> None:
     import onnxruntime
 

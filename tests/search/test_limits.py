@@ -72,6 +72,7 @@ def looks(n: int, monkeypatch: pytest.MonkeyPatch, seconds: float = 1000.0) -> i
 
 
 @pytest.mark.filterwarnings("ignore::tx8fast.errors.SearchLimitWarning")
+@pytest.mark.slow
 def test_work_grows_with_the_width_and_no_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     few, many = (looks(n, monkeypatch) for n in (16, 48))
     assert many <= 4 * few

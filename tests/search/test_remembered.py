@@ -63,6 +63,7 @@ def search(models, name: str, opt: int, store: Store | None) -> str:
 
 
 @pytest.mark.parametrize(("name", "opt"), [("net", 2), ("prefill", 1), ("decode", 2)])
+@pytest.mark.slow
 def test_what_is_known_changes_nothing(models, name: str, opt: int) -> None:
     alone = search(models, name, opt, None)
     first = Store()
@@ -82,6 +83,7 @@ def test_answers_of_one_level_serve_another(models) -> None:
     assert len(second.new) < len(first.new)
 
 
+@pytest.mark.slow
 def test_answers_that_cannot_be_right_are_refused(models) -> None:
     """Their types, their number of factors, cuts that no tile has, failures of no kind."""
     alone, first = search(models, "prefill", 2, None), Store()

@@ -112,6 +112,7 @@ def test_a_cut_tells_what_one_group_costs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("opt", [2, 3])
+@pytest.mark.slow
 def test_everything_may_be_searched_again(opt: int, tmp_path: Path) -> None:
     first = searched(LLAMA, opt)
     again = loaded(LLAMA, plans_of(first), tmp_path, only=("*",))

@@ -60,6 +60,7 @@ def compiled_both(proto: onnx.ModelProto, path, monkeypatch: pytest.MonkeyPatch,
 
 @pytest.mark.parametrize("dtype", ["bf16", "fp32"])
 @pytest.mark.parametrize("tail", ["a", "b", "c"])
+@pytest.mark.slow
 def test_products_of_few_columns_run_beside_others(tail, dtype, tmp_path, monkeypatch):
     proto = model_of({"a": 128, "b": 640, "c": 192}, tail)
     beside, apart = compiled_both(proto, tmp_path / "m.onnx", monkeypatch, dtype=dtype)

@@ -63,6 +63,7 @@ def left(monkeypatch: pytest.MonkeyPatch) -> Left:
 @pytest.mark.parametrize("rows, width, inner", [
     (128, 384, 1280), (121, 512, 768), (250, 320, 1100), (384, 328, 640), (512, 192, 512), (1000, 320, 1100),
 ])  # fmt: skip
+@pytest.mark.slow
 def test_slices_that_are_found_as_one_matrix_are_right(left: Left, rows: int, width: int, inner: int) -> None:
     """Also of rows that do not divide, where the last tiles' slices lie closer together, and of a last slice with fewer columns."""
     case = build(*residual_block(rows, width, inner), opt=2)
@@ -72,6 +73,7 @@ def test_slices_that_are_found_as_one_matrix_are_right(left: Left, rows: int, wi
 
 
 @pytest.mark.usefixtures("small", "eager")
+@pytest.mark.slow
 def test_values_do_not_depend_on_slices(tmp_path: Path, left: Left, monkeypatch: pytest.MonkeyPatch) -> None:
     make_checkpoint(tmp_path, hidden_size=512, intermediate_size=768)
     ids = np.arange(2, 123)[None] % 31

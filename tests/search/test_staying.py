@@ -68,6 +68,7 @@ def stays(monkeypatch: pytest.MonkeyPatch) -> list[Stay]:
 @pytest.mark.parametrize("rows, width, inner", [
     (256, 512, 1536), (128, 384, 1280), (200, 256, 2048), (91, 256, 1100), (57, 320, 1152), (121, 192, 2100),
 ])  # fmt: skip
+@pytest.mark.slow
 def test_a_value_that_is_added_again_stays(stays: list[Stay], rows: int, width: int, inner: int) -> None:
     """Also of rows that do not divide: the last tiles' slices lie closer together."""
     case = build(*residual_block(rows, width, inner), opt=2)
@@ -87,6 +88,7 @@ def test_what_stays_does_not_cross_the_ddr(rows: int, width: int, inner: int) ->
 
 
 @pytest.mark.usefixtures("small", "eager")
+@pytest.mark.slow
 def test_values_do_not_depend_on_what_stays(tmp_path: Path, stays: list[Stay], monkeypatch: pytest.MonkeyPatch) -> None:
     make_checkpoint(tmp_path, **WIDE)
     ids = np.arange(2, 35)[None] % 31

@@ -142,6 +142,7 @@ def test_trips_that_were_tried_are_not_tried_again(monkeypatch) -> None:
 @pytest.mark.parametrize(
     ("name", "seq"), [("gpt2", 300), ("bert-base", 77), ("gemma-2-9b", 96), ("llama-3.2-1b", 1000)]
 )
+@pytest.mark.slow
 def test_no_order_of_a_plan_is_far_below_its_first_one(name: str, seq: int, tmp_path: Path, monkeypatch) -> None:
     """What lets the search stop at the first order of plans far above the best one."""
     shares: list[float] = []
@@ -158,6 +159,7 @@ def test_no_order_of_a_plan_is_far_below_its_first_one(name: str, seq: int, tmp_
 
 
 @pytest.mark.parametrize("name, past", [("gemma-3-27b", 2048), ("qwen2.5-7b", 500)])
+@pytest.mark.slow
 def test_steps_that_are_left_out_take_what_they_take_when_tried(
     name: str, past: int, tmp_path: Path, monkeypatch
 ) -> None:

@@ -66,10 +66,12 @@ def checked(model: Path, **options):
 @pytest.mark.parametrize(
     "options", [{"seq": 16}, {"seq": 70, "batch": 2, "opt": 3}, {"seq": 33, "dtype": "fp32"}], ids=str
 )
+@pytest.mark.slow
 def test_values_and_proof(llama: Path, wanted: None, options: dict) -> None:
     checked(llama, **options)
 
 
+@pytest.mark.slow
 def test_the_first_launch_is_a_part_of_a_group(tmp_path: Path, wanted: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """A chain takes the products of a norm's group and leaves the norm alone, which rows that arrive as a whole are better off with: no
     layer begins inside of what is one group."""
@@ -82,6 +84,7 @@ def test_the_first_launch_is_a_part_of_a_group(tmp_path: Path, wanted: None, mon
 
 
 @pytest.mark.parametrize("case", ["qwen3", "deepseek_v2", "vit"])
+@pytest.mark.slow(but_every=5)
 def test_families(tmp_path: Path, wanted: None, case: str) -> None:
     """Norms of heads, latent attention with experts, an encoder."""
     config = family_config(case) | {"num_hidden_layers": LAYERS}
@@ -106,6 +109,7 @@ def test_states_that_are_written_over_stay(llama: Path, wanted: None) -> None:
 
 
 @pytest.mark.parametrize("opt", [2, 3])
+@pytest.mark.slow
 def test_saved_plans_say_where_layers_begin(tmp_path: Path, llama: Path, wanted: None, opt: int) -> None:
     compiled = tx8fast.compile(llama, seq=16, opt=opt)
     path = tmp_path / "plans.json"

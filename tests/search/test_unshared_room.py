@@ -13,6 +13,7 @@ import tx8fast
 
 
 @pytest.mark.parametrize("opt", [2, 3])
+@pytest.mark.slow
 def test_plans_without_sharing_have_room(tmp_path: Path, opt: int) -> None:
     """A short product, a bias, a longer product and a bias, added to a product of the same rows."""
     lead, depth, inner, cols = (6, 390, 16), 2, 33, 400

@@ -60,6 +60,7 @@ def sanitize(p):
 
 @settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(st.data())
+@pytest.mark.slow
 def test_one_broken_field_is_refused_or_harmless(data):
     p = copy.deepcopy(data.draw(st.sampled_from(victims())))
     code = data.draw(st.sampled_from(p.segments)).codes[0]

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support.checkpoints import make_checkpoint
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -17,6 +19,7 @@ CHILD = """
 import sys
 from hashlib import sha256
 import numpy as np
+import pytest
 import tx8fast
 
 from tx8fast.numerics.routines import ROUTINES
@@ -32,6 +35,7 @@ print(sha256(ROUTINES["gemm"](sides, {}, [((2, 70, 70), "f32")])[0].tobytes()).h
 """
 
 
+@pytest.mark.slow
 def test_every_host_computes_the_same(tmp_path) -> None:
     make_checkpoint(
         tmp_path / "model", hidden=256, heads=4, kv_heads=2, intermediate=320, vocab=97, layers=1, dtype="float32"

@@ -92,6 +92,7 @@ def test_fused_products() -> None:
 
 @pytest.mark.parametrize("opt", [1, 2])
 @pytest.mark.parametrize("model", MODELS, ids=lambda p: p.stem)
+@pytest.mark.slow(but_every=5)
 def test_exported_models(model: Path, opt: int) -> None:
     if not THOROUGH and MODELS.index(model) % 2 + 1 != opt:
         pytest.skip("every second model at this level; all with TX8FAST_ALL_MODELS=1")
@@ -106,6 +107,7 @@ def small_model(directory: Path) -> Path:
 
 @pytest.mark.parametrize("opt", [1, 2])
 @pytest.mark.parametrize("phase", ["prefill", "decode"])
+@pytest.mark.slow
 def test_demonstration_model(tmp_path_factory: pytest.TempPathFactory, phase: str, opt: int) -> None:
     size = {"seq": 64} if phase == "prefill" else {"past": 64}
     directory = small_model(tmp_path_factory.getbasetemp() / "small")

@@ -41,6 +41,7 @@ def by_track(slices: list[dict]) -> dict[tuple[int, int], list[tuple[float, floa
     return {k: sorted(v) for k, v in out.items()}
 
 
+@pytest.mark.slow
 def test_joined_work_is_small_and_adds_up(program):
     every, _ = events(program, TraceView(detail="instructions"))
     fine, _ = events(program, TraceView())

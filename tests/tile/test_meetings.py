@@ -30,6 +30,7 @@ def layer(folder, hidden: int, heads: int, kv: int, depth: int, seq: int, batch:
 
 
 @pytest.mark.parametrize("shape", [(3072, 24, 8, 128, 512, 2), (3584, 28, 4, 128, 512, 2), (3584, 12, 1, 256, 512, 2)])
+@pytest.mark.slow
 def test_sets_of_tiles_that_cross_meet_in_one_order(shape, tmp_path) -> None:
     """Rows by columns, tables by sequences and weights by rows: of two sets, no tile may meet the one first that another one meets last."""
     made = layer(tmp_path, *shape)
@@ -43,6 +44,7 @@ def test_sets_of_tiles_that_cross_meet_in_one_order(shape, tmp_path) -> None:
 
 
 @pytest.mark.parametrize("shape", [(2880, 32, 4, 96, 600, 2), (1920, 16, 2, 80, 300, 2), (1152, 16, 4, 72, 330, 1)])
+@pytest.mark.slow
 def test_slices_hold_whole_heads_of_queries_and_keys(shape, tmp_path, monkeypatch) -> None:
     """Heads that are no whole blocks are rotated some at a time, and queries have several times the heads of keys."""
     units: list[tuple[int, ...]] = []

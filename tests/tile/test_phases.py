@@ -122,6 +122,7 @@ def losses(program) -> list[float]:
     return [cycles(3, d) / cycles(1) for d in (12, 16, 17, 24)]
 
 
+@pytest.mark.slow
 def test_no_depth_is_worse_than_the_default(tmp_path) -> None:
     """Of the depths that phases are chosen for, whatever the true one is: a figure should not be better than the chip, by more than the
     depths of most programs differ. `benchmarks/depths.py` finds the worst one over many."""

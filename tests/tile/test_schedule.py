@@ -37,6 +37,7 @@ def inputs(program) -> dict[str, np.ndarray]:
     return {t.name: rng.integers(0, 8, t.shape).astype(np_dtype(t.dtype)) for t in program.inputs}
 
 
+@pytest.mark.slow
 def test_orders_compute_the_same() -> None:
     made = {order: tx8fast.compile(MODEL, order=order) for order in ORDERS}
     given = inputs(made["nest"].program)

@@ -41,6 +41,7 @@ def machine():
     return load_machine(str(MACHINE))
 
 
+@pytest.mark.slow
 def test_nothing_that_is_fused_today_is_lost() -> None:
     """What a lowering takes, the rules admit; where only the rules do, today's reason is one of a class, not of the ops."""
     admitted: Counter[str] = Counter()

@@ -79,6 +79,7 @@ RUNS = [(case, dtype) for i, case in enumerate(DECODERS) for j, dtype in enumera
 
 
 @pytest.mark.parametrize(("case", "dtype"), RUNS)
+@pytest.mark.slow(but_every=5)
 def test_decoders_run_on_the_simulator(tmp_path, case, dtype):
     config, weights = make_family(tmp_path, case, dtype)
     wanted = FamilyReference(config, weights).prefill(IDS)
@@ -91,6 +92,7 @@ def test_decoders_run_on_the_simulator(tmp_path, case, dtype):
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("case", ENCODERS)
+@pytest.mark.slow
 def test_encoders_run_on_the_simulator(tmp_path, case, dtype):
     inputs, wanted = encoder_case(case, *make_family(tmp_path, case, dtype))
     options = {} if case == "vit" else {"seq": SEQ}

@@ -95,6 +95,7 @@ def test_half_precision_checkpoints(tmp_path, dtype):
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize("family", ["llama", "qwen3"])
+@pytest.mark.slow
 def test_a_half_checkpoint_in_fp32_is_its_f32_copy(tmp_path, family, dtype):
     """Tables of rotations are made in f32 too, not in the format of the file."""
     halves, copy = tmp_path / "half", tmp_path / "copy"

@@ -25,6 +25,7 @@ def advised(read) -> str:
 
 
 @pytest.mark.parametrize("named", [True, False], ids=["class-named", "class-unknown"])
+@pytest.mark.slow
 def test_no_published_model_is_taken_for_another(named):
     found = set()
     for path, part in PUBLISHED:

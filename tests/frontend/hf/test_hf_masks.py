@@ -39,6 +39,7 @@ def test_a_band_is_what_the_mask_leaves(tmp_path, case):
 
 
 @pytest.mark.parametrize("seq", [5, 8, 10])
+@pytest.mark.slow
 def test_prefills_longer_than_a_chunk(tmp_path, seq):
     make_recorded(tmp_path, "llama4_text")
     ids = {"input_ids": token_ids("llama4_text")[:, :seq]}

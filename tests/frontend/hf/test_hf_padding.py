@@ -23,6 +23,7 @@ def error(found, wanted):
 
 @pytest.mark.parametrize("opt", [1, 2])
 @pytest.mark.parametrize("case", TEXTS)
+@pytest.mark.slow(but_every=5)
 def test_padding_of_an_encoder_s_text_is_hidden(tmp_path, case, opt):
     make_part(tmp_path, case)
     part = CASES[case][1] or None
@@ -42,6 +43,7 @@ def test_padding_of_an_encoder_s_text_is_hidden(tmp_path, case, opt):
 
 
 @pytest.mark.parametrize("case", SIDES)
+@pytest.mark.slow(but_every=5)
 def test_padding_of_a_source_is_hidden(tmp_path, case):
     make_part(tmp_path, case)
     source, ids = pair_inputs(case)

@@ -94,6 +94,7 @@ def test_encoders_over_two_chips(tmp_path, case):
 @pytest.mark.parametrize(
     "case", recorded_parts.CASES if ALL else ("sam", "mpnet", "qwen2_5_vl-vision", "deberta-v2", "detr")
 )
+@pytest.mark.slow
 def test_recorded_encoders_over_two_chips(tmp_path, case):
     """Every chip has the whole result, that of one chip."""
     record, (_, part, names) = recorded_parts.make_part(tmp_path, case), recorded_parts.CASES[case]
@@ -127,6 +128,7 @@ def test_encoder_and_decoder_over_two_chips(tmp_path, case):
 
 
 @pytest.mark.parametrize(("tp", "chips"), [(4, None), (2, (2, 2))])
+@pytest.mark.slow
 def test_prefill_and_decode_agree_with_one_chip(tmp_path, tp, chips):
     """Four chips and two key heads: two chips each hold the same one. Two groups of two chips: other inputs for each."""
     make_checkpoint(tmp_path, dtype="bfloat16")
@@ -200,6 +202,7 @@ def test_what_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("case", STATEFUL if ALL else ("jamba", "rwkv"))
+@pytest.mark.slow
 def test_layers_that_keep_a_state_are_whole_on_every_chip(tmp_path, case):
     """The library's outputs; states come out the same everywhere."""
     record = make_recorded(tmp_path, case)

@@ -30,6 +30,7 @@ def run(directory, case, dtype):
 
 
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.slow(but_every=5)
 def test_parts_equal_the_recorded_outputs(tmp_path, case):
     record = make_part(tmp_path, case)
     found = run(tmp_path, case, "fp32")
@@ -59,6 +60,7 @@ def run_pair(directory, case, dtype, heard=None):
 
 
 @pytest.mark.parametrize("case", PAIRS)
+@pytest.mark.slow(but_every=5)
 def test_encoder_and_decoder_equal_the_recorded_outputs(tmp_path, case):
     record = make_part(tmp_path, case)
     heard, found = run_pair(tmp_path, case, "fp32", record["encoder"])

@@ -33,6 +33,7 @@ def error(found, wanted):
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.slow(but_every=5)
 def test_quantised_models_run(tmp_path, scheme):
     config, meant = quantised(tmp_path, "qwen3", scheme)
     wanted = FamilyReference(config, meant).prefill(IDS)
@@ -91,6 +92,7 @@ def test_weights_are_the_dequantised_ones(tmp_path, scheme, dtype, monkeypatch):
 
 
 @pytest.mark.parametrize(("case", "scheme"), [("phi3", "gptq"), ("mixtral", "awq"), ("deepseek_v3", "int8")])
+@pytest.mark.slow
 def test_fused_and_stacked_weights_of_quantised_models(tmp_path, case, scheme):
     """Parts of a dequantised matrix and stacks of them: nothing is read at import."""
     config, meant = quantised(tmp_path, case, scheme)

@@ -61,6 +61,7 @@ def run_prefill(directory, case, dtype, opt=2):
 
 
 @pytest.mark.parametrize("case", CONFIGS)
+@pytest.mark.slow(but_every=5)
 def test_prefill_and_decode_equal_the_recorded_outputs(tmp_path, case):
     """The prefill is compiled, at level 1 or 2 in turn, and executed; the step's graph is. Where all models are tested both are
     compiled at level 2."""
@@ -114,6 +115,7 @@ def test_a_step_in_bf16_is_as_near_as_the_library_s_prefill(tmp_path, case):
 
 
 @pytest.mark.parametrize("case", ["qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"])
+@pytest.mark.slow
 def test_delta_networks_in_bf16_lose_no_more_than_the_library(tmp_path, case):
     """Decays, inverses and states are computed in f32 although bf16 is asked for, gains stored less one are not rounded, and
     neither is what the convolutions' activation gives."""

@@ -83,6 +83,7 @@ def _odd_nodes(op: str):
                 yield of_constants(op, arrays, version, min(len(schema.outputs), 2), **attributes)
 
 
+@pytest.mark.slow
 def test_odd_constants_of_every_operator_are_taken_or_refused():
     """Nothing but the compiler's own errors leaves the importer."""
     taken = refused = 0

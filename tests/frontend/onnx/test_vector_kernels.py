@@ -55,6 +55,7 @@ def by_numba(kernel, arrays, attrs):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("op", "tensors", "attrs"), CASES)
+@pytest.mark.slow
 def test_a_kernel_computes_what_its_function_does_under_numba(tmp_path, op, tensors, attrs, dtype):
     outputs = 2 if op == "Window" else 1
     made = tx8fast.compile(written(tmp_path, op, tensors, dtype, outputs=outputs, **attrs), kernels=str(FILE))

@@ -85,12 +85,14 @@ def caches(dtype, length=12):
 
 @pytest.mark.parametrize("dtype", FORMATS)
 @pytest.mark.parametrize("export", (False, True))
+@pytest.mark.slow
 def test_encoder(check, dtype, export):
     visible = jnp.asarray(np.arange(10) < np.array([[10], [6]]))
     check(encoder, weights(ENCODER, dtype), tokens(2, 10), visible, export=export)
 
 
 @pytest.mark.parametrize("dtype", FORMATS)
+@pytest.mark.slow
 def test_encoder_with_constant_weights(check, dtype):
     p = weights(ENCODER, dtype)
     check(lambda ids, visible: encoder(p, ids, visible), tokens(2, 10), jnp.ones((2, 10), bool))
@@ -98,6 +100,7 @@ def test_encoder_with_constant_weights(check, dtype):
 
 @pytest.mark.parametrize("dtype", FORMATS)
 @pytest.mark.parametrize("length", (1, 5))
+@pytest.mark.slow
 def test_decoder(check, dtype, length):
     check(decoder, weights(DECODER, dtype), tokens(1, length), *caches(dtype), jnp.int32(4))
 
