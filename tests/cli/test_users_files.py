@@ -271,7 +271,6 @@ def test_a_full_disk_behind_stdout(tmp_path: Path, mlp: Path) -> None:
 # --- streams -----------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_names_that_a_terminal_cannot_show(tmp_path: Path) -> None:
     path = write_mlp(tmp_path / "mod\u00e8le.onnx")
     model = onnx.load(path)
