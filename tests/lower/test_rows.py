@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from support.one_op import Arg, check, one_op, random_plan, with_plan
 
 from tx8fast import isa
+from tx8fast.ir.ops.base import MAX_ROW
 from tx8fast.lower.base import Slice
 from tx8fast.lower.emitter import Emitter
 
@@ -153,11 +154,12 @@ def test_many_slices_with_ragged_tiles(kind: str, layout: str) -> None:
     check(case)
 
 
-@pytest.mark.parametrize("channels", [16384, 16385])
-def test_widest_reduction(channels: int) -> None:
-    """16384 channels are the instruction's limit; more go to the kernel core."""
-    case = one_op("softmax", Arg((3, channels), "f32", "dense"))
-    assert (case.segment.info["engine"] == "rows") == (channels <= 16384)
+@pytest.mark.parametrize("channels", [16384, 16385, MAX_ROW])
+@pytest.mark.parametrize("kind,dtype", [("softmax", "f32"), ("layernorm", "bf16")])
+def test_long_rows(kind: str, dtype: str, channels: int) -> None:
+    """16384 channels are a reduction's limit: longer rows are reduced in pieces, as long as they have room."""
+    case = one_op(kind, Arg((3, channels), dtype, "dense"))
+    assert case.segment.info["engine"] == "rows"
     check(case)
 
 

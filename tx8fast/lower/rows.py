@@ -4,13 +4,14 @@ May import: lower.base, lower.emitter, lower.transfer, graph_table. Must not: pl
 
 A slice is a blocked matrix [rows, C] with all channels. Row statistics come from the vector engine's channel
 reduction as [rows, 1]; a product with ones on the matrix engine spreads them over a block of lanes, and one
-instruction per block applies them.
+instruction per block, of few rows per several blocks, applies them. Rows longer than a reduction's field are
+reduced in pieces.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from tx8fast.graph_table import OpRecord, TensorSpec
 from tx8fast.lower.base import ALIGN_BYTES, FLOATS, Lowering, NotLowerable, Slice, round_up
@@ -24,6 +25,8 @@ WORK = "f32"
 REDUCES = {"add": "sum", "mean": "avg", "max": "max", "min": "min"}
 SPREADS = 2  # buffers of a statistic over lanes: the matrix engine spreads the next head's while one is applied
 MAX_CHANNELS = 16384  # field range of the reduce instruction
+JOINS = {"sum": "add", "avg": "add", "max": "max", "min": "min"}
+SPREAD_ROWS = 16  # rows of blocks that one instruction works on at least: fewer rows of a slice are taken several blocks at a time
 
 
 class RowOp(Lowering):
@@ -42,8 +45,11 @@ class RowOp(Lowering):
         self.channels = x.shape[-1] // self.heads  # of a head
         if self.heads > 1 and self.channels % block_size(self.dtype):
             raise NotLowerable(f"heads of {self.channels} channels are no whole blocks")
-        if self.channels > MAX_CHANNELS:
-            raise NotLowerable(f"{self.channels} channels are above the reduction's limit of {MAX_CHANNELS}")
+        self.long = self.channels > MAX_CHANNELS
+        #: whether tiles may have few enough of its rows
+        self.few = math.prod(x.shape[:-1]) * self.heads <= SPREAD_ROWS * machine.n_tiles or self.long
+        if self.long and self.heads > 1:
+            raise NotLowerable(f"heads of {self.channels} channels are above the reduction's limit of {MAX_CHANNELS}")
         rank = len(x.shape)
         if {a % rank for a in self._axes()} != {rank - 1}:
             raise NotLowerable("only the last dimension can be normalised on the vector engine")
@@ -72,14 +78,39 @@ class RowOp(Lowering):
     def row_bytes(self, local: Local) -> int:
         return local.rows * 4 * ITEM_BYTES[WORK]
 
+    def stat_bytes(self, local: Local) -> int:
+        """Bytes of a statistic, and of that of a piece beside it if rows are reduced in pieces."""
+        return 2 * round_up(self.row_bytes(local), ALIGN_BYTES) if self.long else self.row_bytes(local)
+
     def block_bytes(self, local: Local) -> int:
-        return local.rows * 64 * ITEM_BYTES[WORK]
+        """Bytes of blocks that a statistic is spread over, also of a slice of fewer rows, which takes more blocks at a time."""
+        return max(local.rows, SPREAD_ROWS if self.few else 0) * 64 * ITEM_BYTES[WORK]
+
+    def _together(self, local: Local) -> int:
+        """Blocks of channels that one instruction works on."""
+        return max(1, min(SPREAD_ROWS // local.rows, local.cols // 64)) if self.few else 1
+
+    def reduce_rows(self, em: Emitter, fn: str, x: int, stat: int, local: Local) -> None:
+        """stat [rows, 1] = fn over the channels, in the work format; of long rows in pieces, with room behind it."""
+        if not self.long:
+            em.reduce(fn, x, stat, local, WORK)
+            return
+        part, lanes = stat + round_up(self.row_bytes(local), ALIGN_BYTES), local.rows * 4
+        for at, piece in _pieces(local):
+            em.reduce("sum" if fn == "avg" else fn, x + at, part if at else stat, piece, WORK)
+            if at:
+                em.vv(JOINS[fn], stat, part, stat, lanes, WORK)
+        if fn == "avg":
+            em.vs("mul", stat, 1.0 / self.channels, stat, lanes, WORK)
 
     def const_bytes(self) -> list[int]:
-        return [64 * ITEM_BYTES[WORK]]
+        return [self._lanes_of_ones() * ITEM_BYTES[WORK]]
 
     def prologue(self, em: Emitter, consts: Sequence[int]) -> None:
-        em.fill(consts[0], 1.0, 64, WORK)
+        em.fill(consts[0], 1.0, self._lanes_of_ones(), WORK)
+
+    def _lanes_of_ones(self) -> int:
+        return 64 * (min(SPREAD_ROWS, max(1, self.channels // 64)) if self.few else 1)
 
     def widen(self, em: Emitter, src: int, dst: int, n: int) -> int:
         """Return where `n` elements lie in the work format; `dst` is used only if they must be converted."""
@@ -91,10 +122,16 @@ class RowOp(Lowering):
     def apply_rows(self, em: Emitter, fn: str, x: int, stat: int, y: int, spread: int, ones: int, local: Local) -> None:
         """y = fn(x, stat) with stat [rows, 1] spread over lanes through the buffer `spread` (one block)."""
         cx, c0 = blocked_params(local.cols, WORK)
-        block = self.block_bytes(local)
+        step = self._together(local)
+        block = local.rows * 64 * ITEM_BYTES[WORK]
         if cx:
-            em.broadcast_rows(stat, ones, spread, local.rows, 64, WORK)
-            em.vv_each(fn, [(x + j * block, spread, y + j * block) for j in range(cx)], local.rows * 64, WORK)
+            em.broadcast_rows(stat, ones, spread, local.rows, 64 * step, WORK)
+            whole = [(x + j * block, spread, y + j * block) for j in range(0, cx - step + 1, step)]
+            em.vv_each(fn, whole, local.rows * 64 * step, WORK)
+            left = cx % step * 64
+            if left:
+                at = (cx - cx % step) * block
+                em.vv(fn, x + at, spread, y + at, local.rows * left, WORK)
         if c0:
             tail = local.cols - cx * 64
             em.broadcast_rows(stat, ones, spread, local.rows, tail, WORK)
@@ -102,6 +139,12 @@ class RowOp(Lowering):
 
     def ops_per_point(self) -> float:
         return 8 * ITEM_BYTES[WORK] / self.machine.ct.bytes_per_cycle
+
+
+def _pieces(local: Local) -> Iterator[tuple[int, Local]]:
+    """Yield (bytes from the begin, form) of the pieces of rows that one reduction takes."""
+    for c in range(0, local.cols, MAX_CHANNELS):
+        yield local.offset(0, c), Local(local.rows, min(MAX_CHANNELS, local.cols - c), local.dtype, True)
 
 
 class Norm(RowOp):
@@ -158,7 +201,7 @@ class Norm(RowOp):
         self._statistic(em, square, stat, local)
         heads, head = self._of_head(local)
         step, lanes = self._stat_bytes(local), local.rows * 4
-        close = step == self.row_bytes(local)  # statistics of all heads are one vector
+        close = heads == 1 or step == self.row_bytes(local)  # statistics of all heads are one vector
         for at in (stat,) if close else range(stat, stat + heads * step, step):
             em.vs("add", at, self.eps, at, lanes * heads if close else lanes, WORK)
             em.v("rsqrt", at, at, lanes * heads if close else lanes, WORK)
@@ -177,13 +220,13 @@ class Norm(RowOp):
 
     def _stat_bytes(self, local: Local) -> int:
         """Bytes from one head's statistic to the next one's, which reductions write: whole lines if there are several."""
-        return self.row_bytes(local) if self.heads == 1 else round_up(self.row_bytes(local), ALIGN_BYTES)
+        return self.stat_bytes(local) if self.heads == 1 else round_up(self.row_bytes(local), ALIGN_BYTES)
 
     def _statistic(self, em: Emitter, x: int, stat: int, local: Local) -> None:
         """stat [heads, rows, 1] = the mean over the channels of every head."""
         heads, head = self._of_head(local)
         for h in range(heads):
-            em.reduce("avg", x + h * head.size_bytes, stat + h * self._stat_bytes(local), head, WORK)
+            self.reduce_rows(em, "avg", x + h * head.size_bytes, stat + h * self._stat_bytes(local), head)
 
     def _apply_heads(
         self, em: Emitter, fn: str, x: int, stat: int, y: int, spread: int, ones: int, local: Local
@@ -234,7 +277,7 @@ class Softmax(RowOp):
 
     def scratch_bytes(self, lo: tuple[int, ...], hi: tuple[int, ...]) -> list[int]:
         local = self.local(lo, hi)
-        own = [self.row_bytes(local), self.block_bytes(local)] + [self.work_bytes(local)] * self.log
+        own = [self.stat_bytes(local), self.block_bytes(local)] + [self.work_bytes(local)] * self.log
         mask = [self._mask_elems(lo, hi) * ITEM_BYTES[WORK]] if self.mask else []
         return own + ([self.work_bytes(local), *mask] if self.wide else [])
 
@@ -252,11 +295,11 @@ class Softmax(RowOp):
             mask = self.widen(em, s.reads[1], room[1] if room else 0, self._mask_elems(s.lo, s.hi))
             self._apply_mask(em, x, mask, y, local, s)
             x = y
-        em.reduce("max", x, stat, local, WORK)
+        self.reduce_rows(em, "max", x, stat, local)
         self.apply_rows(em, "sub", x, stat, y, spread, ones, local)
         e = s.scratch[2] if self.log else y
         em.v("exp_lp" if self.wide else "exp", y, e, n, WORK)
-        em.reduce("sum", e, stat, local, WORK)
+        self.reduce_rows(em, "sum", e, stat, local)
         em.v("ln" if self.log else "recip", stat, stat, local.rows * 4, WORK)
         self.apply_rows(em, "sub" if self.log else "mul", y, stat, y, spread, ones, local)
         if room:
@@ -304,6 +347,8 @@ class Reduce(RowOp):
         self.fn = REDUCES.get(record.attr("op"), "")
         if not self.fn or not record.attr("keepdims"):
             raise NotLowerable("the vector engine reduces with sum, mean, max or min and keeps the dimension")
+        if self.long:
+            raise NotLowerable(f"{self.channels} channels are above the reduction's limit of {MAX_CHANNELS}")
 
     def const_bytes(self) -> list[int]:
         return []

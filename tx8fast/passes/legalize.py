@@ -1,6 +1,6 @@
 """Rewrites op forms the back end has no sequence for into forms it has.
 
-May import: ir, passes.base, passes.canonicalize (constant look-up), passes.{legalize_windows, lift_match}. Must not: round differently from the original,
+May import: ir, passes.base, passes.canonicalize (constant look-up), passes.{legalize_functions, legalize_moves, legalize_windows, lift_match}. Must not: round differently from the original,
 except where a reciprocal or root is exact by definition. Every rule leaves a form no rule applies to.
 """
 
@@ -18,6 +18,8 @@ from tx8fast.ir.rewrite import Pattern, Rewriter, pattern
 from tx8fast.ir.types import NoneType, TensorType
 from tx8fast.passes.base import PatternPass
 from tx8fast.passes.canonicalize import splat
+from tx8fast.passes.legalize_functions import PATTERNS as FUNCTIONS
+from tx8fast.passes.legalize_moves import PATTERNS as MOVES
 from tx8fast.passes.legalize_windows import WINDOWS
 from tx8fast.passes.lift_match import made_by
 from tx8fast.records import dataclass
@@ -68,7 +70,7 @@ def _merge_reduced_axes(op: Op, rw: Rewriter) -> bool:
 # ---------------------------------------------------------------- arithmetic with constants
 
 
-@pattern("pow")
+@pattern("pow", benefit=2)
 def _known_power(op: Op, rw: Rewriter) -> bool:
     x, e = op.operands[0], splat(op.operands[1])
     if e is None or x.type is not op.result.type or x.dtype not in _FLOATS:
@@ -264,6 +266,8 @@ def _windows_in_padding(op: Op, rw: Rewriter) -> bool:
 
 
 PATTERNS: tuple[Pattern, ...] = (
+    *FUNCTIONS,
+    *MOVES,
     *WINDOWS,
     _windows_in_padding,
     _keep_dims,

@@ -1,46 +1,19 @@
 """Rewrites windows that no engine slides into those of a convolution or pool over rows and columns.
 
-May import: ir, passes.lift_match. Must not: round differently from the original: every sum stays one sum of one op.
+May import: ir, passes.{lift_match, make}. Must not: round differently from the original: every sum stays one sum of one op.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
-from tx8fast.ir.core import Op, Value
+from tx8fast.ir.core import Op
 from tx8fast.ir.rewrite import Pattern, Rewriter, pattern
 from tx8fast.passes.lift_match import static
+from tx8fast.passes.make import Make
 
 FLOATS = ("bf16", "f16", "f32")
 MAX_CHANNELS = 16384  # of a convolution's fields
-
-
-class _Make:
-    """Values before an op."""
-
-    def __init__(self, rw: Rewriter, op: Op) -> None:
-        self.rw, self.op = rw, op
-
-    def __call__(self, kind: str, *operands: Value, **attrs) -> Value:
-        return self.rw.insert(kind, *operands, before=self.op, **attrs).result
-
-    def reshape(self, x: Value, *shape: int) -> Value:
-        return x if x.shape == shape else self("reshape", x, shape=shape)
-
-    def transpose(self, x: Value, *perm: int) -> Value:
-        moved = [p for p in perm if x.shape[p] > 1]
-        to = tuple([x.shape[p] for p in perm])
-        return self.reshape(x, *to) if moved == sorted(moved) else self("transpose", x, perm=perm)
-
-    def slice(self, x: Value, start: Sequence[int], size: Sequence[int], step: Sequence[int] = ()) -> Value:
-        whole = not any(start) and tuple(size) == x.shape and set(step) <= {1}
-        if whole:
-            return x
-        return self("slice", x, start=tuple(start), size=tuple(size), step=tuple(step) or (1,) * len(x.shape))
-
-    def pad(self, x: Value, lo: Sequence[int], hi: Sequence[int]) -> Value:
-        return self("pad", x, lo=tuple(lo), hi=tuple(hi)) if any((*lo, *hi)) else x
 
 
 @pattern("conv_transpose", "conv_transpose_nd")
@@ -66,7 +39,7 @@ def _by_phases(op: Op, rw: Rewriter) -> bool:
     size = [m + min(a, 0) + min(b, 0) for m, a, b in zip(n, before, behind)]
     if min(size) < 1:
         return False
-    make = _Make(rw, op)
+    make = Make(rw, op)
     x = make.slice(x, (0, *(max(0, -a) for a in before), 0), (x.shape[0], *size, x.shape[-1]))
 
     # groups first, so that no step has more than eight dimensions
@@ -112,7 +85,7 @@ def _depth_as_channels(op: Op, rw: Rewriter) -> bool:
         or min(op.attrs["pad_lo"][0], op.attrs["pad_hi"][0]) < 0
     ):
         return False
-    make = _Make(rw, op)
+    make = Make(rw, op)
     x = make.pad(x, (0, op.attrs["pad_lo"][0], 0, 0, 0), (0, op.attrs["pad_hi"][0], 0, 0, 0))
     image = x.shape[2:4]
     step = op.attrs["stride"][0]
@@ -137,7 +110,7 @@ def _one_after_the_other(op: Op, rw: Rewriter) -> bool:
     x, out = op.operands[0], op.result.shape
     if not static(x, op.result) or len(x.shape) != 5 or 0 in (*x.shape, *out):
         return False
-    make = _Make(rw, op)
+    make = Make(rw, op)
     (batch, depth, *image, channels), ceil = x.shape, op.attrs["ceil_mode"]
     names = ("kernel", "stride", "dilation", "pad_lo", "pad_hi")
     y = make.reshape(x, batch * depth, *image, channels)

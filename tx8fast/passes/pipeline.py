@@ -36,6 +36,7 @@ from tx8fast.passes.layout_init import LayoutInit
 from tx8fast.passes.layout_opt import LayoutOpt
 from tx8fast.passes.layout_transmit import LayoutTransmit
 from tx8fast.passes.legalize import Legalize, MasksApart
+from tx8fast.passes.legalize_reductions import LegalizeReductions
 from tx8fast.passes.lift_activation import LiftActivation
 from tx8fast.passes.lift_attention import CountCausalWork, LiftAttention
 from tx8fast.passes.lift_cache import LiftCache
@@ -68,6 +69,7 @@ PASSES: tuple[type[CompilerPass], ...] = (
     StripRuntime,
     Legalize,
     MasksApart,
+    LegalizeReductions,
     InterfaceDtype,
     ComputeDtype,
     LayoutInit,
@@ -170,6 +172,7 @@ def graph_passes(
         InterfaceDtype(io_dtype),
         ComputeDtype(dtype),
         F16Range(),
+        LegalizeReductions(),
         NormHeads(),
         Canonicalize(),
         Cse(),

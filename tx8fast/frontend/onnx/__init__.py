@@ -34,6 +34,7 @@ def _handlers() -> dict[tuple[str, str], list[Handler]]:
         math,
         nn,
         quant,
+        recurrent,
         reduce,
         resize,
         shape,
@@ -54,6 +55,7 @@ def _handlers() -> dict[tuple[str, str], list[Handler]]:
         resize,
         signal,
         control,
+        recurrent,
         contrib,
         contrib_attention,
     ):

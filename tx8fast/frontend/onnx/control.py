@@ -1,4 +1,4 @@
-"""Handlers of control flow, which must be decided at import: branches are chosen, loops are unrolled; recurrent nets.
+"""Handlers of control flow, which must be decided at import: branches are chosen, loops are unrolled.
 
 May import: frontend.onnx.node. Must not: create regions.
 """
@@ -12,8 +12,6 @@ from tx8fast.frontend.onnx.node import Handler, Node
 
 #: more iterations than this are refused rather than unrolled
 MAX_TRIPS = 1024
-_NET_GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
-_NET_ACTIVATIONS = {"RNN": ["Tanh"], "GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}
 
 
 def _label(n: Node, suffix: str) -> str:
@@ -83,57 +81,8 @@ def _scan(n: Node):
     return [*state, *stacked]
 
 
-def _recurrent(n: Node):
-    """RNN, GRU and LSTM as one routine per node; `layout` 1 puts the batch first."""
-    kind = n.op_type
-    gates = _NET_GATES[kind]
-    x, w, r = n[0], n[1], n[2]
-    batch_first = bool(n.attr("layout", 0))
-    if batch_first:
-        x = n.transpose(x, (1, 0, 2))
-    _, batch, _ = x.shape
-    directions, hidden = r.shape[0], r.shape[2]
-    bias = n[3] if n.has(3) else n.const(np.zeros((directions, 2 * gates * hidden)), x.dtype)
-    lengths = n[4] if n.has(4) else n.const(np.full(batch, x.shape[0], np.int32))
-    start = []
-    for i in (5, 6):
-        t = n[i] if n.has(i) else n.const(np.zeros((directions, batch, hidden)), x.dtype)
-        start.append(n.transpose(t, (1, 0, 2)) if n.has(i) and batch_first else t)
-    peephole = n[7] if n.has(7) else n.const(np.zeros((directions, 3 * hidden)), x.dtype)
-    names = list(n.attr("activations", _NET_ACTIVATIONS[kind] * directions))
-    names = [a.decode() if isinstance(a, bytes) else a for a in names]
-    known = ("Sigmoid", "Tanh", "Relu")
-    odd = [a for a in names if a.capitalize() not in known]
-    if odd:
-        raise n.unsupported(f"activations {', '.join(odd)} are not supported, only {', '.join(known)}")
-    y, y_h, y_c = n.ops(
-        "recurrent",
-        x,
-        w,
-        r,
-        bias,
-        lengths,
-        start[0],
-        start[1],
-        peephole,
-        net=kind.lower(),
-        direction=n.attr("direction", "forward"),
-        activations=tuple(a.capitalize() for a in names),
-        clip=float(n.attr("clip", 0.0)),
-        linear_before_reset=bool(n.attr("linear_before_reset", 0)),
-        input_forget=bool(n.attr("input_forget", 0)),
-    )
-    if batch_first:
-        y = n.transpose(y, (2, 0, 1, 3))
-        y_h, y_c = (n.transpose(t, (1, 0, 2)) for t in (y_h, y_c))
-    return [y, y_h, y_c] if kind == "LSTM" else [y, y_h]
-
-
 HANDLERS: tuple[Handler, ...] = (
     Handler("If", _if),
     Handler("Loop", _loop),
     Handler("Scan", _scan, 9),
-    Handler("RNN", _recurrent),
-    Handler("GRU", _recurrent),
-    Handler("LSTM", _recurrent),
 )

@@ -29,6 +29,8 @@ ALIGN_MODES = ("align", "nalign", "both")
 ENGINES = ("ne", "ct", "tdma", "dma", "dte", "kcore", "none")
 #: most channels the reduction instruction takes (TX8 hardware manual 10.1)
 MAX_REDUCED = 16384
+#: of a row that is normalised in scratchpad, several f32 copies of it at once (a MiB of 3), reduced in pieces
+MAX_ROW = 1 << 16
 #: attributes every compute op carries
 LAYOUT_ATTRS: dict[str, tuple[Any, Any]] = {"layout_str": (str, "Unknown"), "mem_layout": (str, "")}
 
@@ -323,10 +325,10 @@ def align_of(op: Op) -> str:
     return a if isinstance(a, str) else a(op)
 
 
-def on_rows(op: Op, axes: Iterable[int]) -> bool:
-    """True if `axes` is operand 0's last dimension alone and within the reduction instruction's range."""
+def on_rows(op: Op, axes: Iterable[int], most: int) -> bool:
+    """True if `axes` is operand 0's last dimension alone, of at most so many elements."""
     shape = op.operands[0].type.shape  # type: ignore[attr-defined]
-    return bool(shape) and {a % len(shape) for a in axes} == {len(shape) - 1} and shape[-1] <= MAX_REDUCED
+    return bool(shape) and {a % len(shape) for a in axes} == {len(shape) - 1} and shape[-1] <= most
 
 
 def reference(op: Op, arrays: Sequence[Any]) -> list[Any]:

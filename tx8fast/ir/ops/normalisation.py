@@ -8,7 +8,7 @@ from __future__ import annotations
 from tx8fast.graph_table import Rule
 from tx8fast.ir import factors
 from tx8fast.ir.core import Op
-from tx8fast.ir.ops.base import OpDef, broadcast_into, fail, norm_axis, on_rows, optional, tensor
+from tx8fast.ir.ops.base import MAX_ROW, OpDef, broadcast_into, fail, norm_axis, on_rows, optional, tensor
 from tx8fast.ir.types import FLOAT_DTYPES
 
 
@@ -66,7 +66,8 @@ def _batchnorm(op: Op):
 
 def _row_engine(op: Op) -> str:
     """The vector engine works along the last dimension; anything else is the kernel core's."""
-    return "ct" if on_rows(op, op.attrs["axes"] if "axes" in op.attrs else (op.attrs["axis"],)) else "kcore"
+    axes = op.attrs["axes"] if "axes" in op.attrs else (op.attrs["axis"],)
+    return "ct" if on_rows(op, axes, MAX_ROW) else "kcore"
 
 
 def _batchnorm_masks(rule: Rule) -> tuple[int, int]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from tx8fast.ir import factors
 from tx8fast.ir.core import REQUIRED, Op
-from tx8fast.ir.ops.base import OpDef, fail, is_num, norm_axis, on_rows, tensor
+from tx8fast.ir.ops.base import MAX_REDUCED, OpDef, fail, is_num, norm_axis, on_rows, tensor
 from tx8fast.ir.ops.contraction import MAX_STEP, WINDOW, pool_kernel, window_attrs, window_out
 from tx8fast.numerics.windows import window_counts
 
@@ -64,7 +64,7 @@ def _pool(op: Op):
 def _reduce_engine(op: Op) -> str:
     """The vector engine sums, averages and compares along channels or positions, which it keeps as extent 1."""
     simple = op.attrs["keepdims"] and op.attrs["op"] in ("add", "mean", "max", "min")
-    return "ct" if simple and (on_rows(op, op.attrs["axes"]) or _over_positions(op)) else "kcore"
+    return "ct" if simple and (on_rows(op, op.attrs["axes"], MAX_REDUCED) or _over_positions(op)) else "kcore"
 
 
 #: elements per tile that a reduction over positions holds: one channel block, twice, of 4 bytes in 3 MiB

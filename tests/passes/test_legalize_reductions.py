@@ -1,0 +1,91 @@
+"""Reductions and normalisations over any dimensions of any length are those of the vector engine, with the same numbers."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from passes.lift_check import lifted
+from support.small_graph import SmallGraph, ops_of
+
+from tx8fast.ir.ops.base import engine_of
+from tx8fast.passes import legalize_reductions
+from tx8fast.passes.legalize import Legalize
+from tx8fast.passes.legalize_reductions import LegalizeReductions
+
+FNS = ("add", "mean", "max", "min", "l1", "l2", "sumsq", "logsumexp")
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch) -> None:
+    """Limits that small sizes are above of."""
+    for name, n in (("MAX_REDUCED", 24), ("MAX_BETWEEN", 5), ("MAX_ROW", 40)):
+        monkeypatch.setattr(legalize_reductions, name, n)
+
+
+@st.composite
+def dimensions(draw) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    shape = tuple(draw(st.lists(st.sampled_from([1, 2, 3, 5, 7, 12, 31]), min_size=1, max_size=5)))
+    assume(math.prod(shape) <= 20000)
+    axes = draw(st.lists(st.integers(0, len(shape) - 1), min_size=1, max_size=len(shape), unique=True))
+    return shape, tuple(axes)
+
+
+def on_engines(program) -> bool:
+    return all(
+        engine_of(op) != "kcore" for op in program.main.body if op.kind in ("reduce", "softmax", "layernorm", "rmsnorm")
+    )
+
+
+@given(dimensions(), st.sampled_from(FNS), st.booleans())
+def test_reductions(case, fn: str, keep: bool) -> None:
+    shape, axes = case
+    g = SmallGraph(x=(shape, "f32"))
+    program = g.done(y=g("reduce", g.args["x"], op=fn, axes=axes, keepdims=keep))
+    lifted(program, Legalize(), LegalizeReductions(), tolerance=1e-5)
+    assert on_engines(program)
+
+
+@given(dimensions(), st.sampled_from(["softmax", "log"]), st.sampled_from([1.0, 0.3]))
+def test_softmax(case, kind: str, scale: float) -> None:
+    shape, (axis, *_) = case
+    g = SmallGraph(x=(shape, "f32"))
+    program = g.done(y=g("softmax", g.args["x"], axis=axis, scale=scale, log=kind == "log"))
+    lifted(program, LegalizeReductions(), tolerance=1e-5)
+    assert on_engines(program)
+
+
+@given(st.data(), dimensions(), st.sampled_from(["layernorm", "rmsnorm"]), st.sampled_from([1e-5, 0.1]))
+def test_norms(data, case, kind: str, eps: float) -> None:
+    """With vectors over what is normalised, over parts of it, or none."""
+    shape, axes = case
+    behind = shape[min(axes) :]
+    vectors = {}
+    for name in ("gamma", "beta")[: data.draw(st.integers(0, 1 + (kind == "layernorm")))]:
+        own = tuple(n if data.draw(st.booleans()) else 1 for n in behind)
+        vectors[name] = (own[data.draw(st.integers(0, len(own) - 1)) :], "f32")
+    g = SmallGraph(x=(shape, "f32"), **vectors)
+    program = g.done(y=g(kind, *g.args.values(), axes=axes, eps=eps))
+    lifted(program, LegalizeReductions(), tolerance=1e-4)
+    assert on_engines(program)
+
+
+def test_numbers_that_are_infinite() -> None:
+    x = np.array([[-np.inf] * 3, [0, np.inf, 1], [-np.inf, 2, 1]], np.float32)
+    g = SmallGraph(x=((3, 3), "f32"))
+    lifted(g.done(y=g("reduce", g.args["x"], op="logsumexp", axes=(1,))), LegalizeReductions(), inputs={"x": x})
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f16"])
+def test_sums_of_16_bits_are_not_rounded_on_the_way(dtype: str) -> None:
+    g = SmallGraph(x=((5, 100), dtype))
+    program = g.done(y=g("reduce", g.args["x"], op="l2", axes=(1,)))
+    LegalizeReductions().run(program)
+    assert {op.result.dtype for op in ops_of(program, "reduce")} == {"f32"}
+
+
+def test_integers_stay() -> None:
+    g = SmallGraph(x=((3, 100), "i32"))
+    program = g.done(y=g("reduce", g.args["x"], op="add", axes=(0,)))
+    assert not LegalizeReductions().run(program).changed
