@@ -57,7 +57,7 @@ SHORT_PATTERNS = 1 << 16
 
 NEAREST, TOWARD_ZERO, UP, DOWN, STOCHASTIC = range(5)
 
-_INT_LIMITS: dict[str, tuple[int, int]] = {
+INT_LIMITS: dict[str, tuple[int, int]] = {
     name: (int(np.iinfo(_NP_DTYPES[name]).min), int(np.iinfo(_NP_DTYPES[name]).max)) for name in INTS - {"i4", "u4"}
 } | {"i4": (-8, 7), "u4": (0, 15)}
 
@@ -84,7 +84,7 @@ def dtype_name(dtype: np.dtype) -> str:
 
 def int_limits(name: str) -> tuple[int, int]:
     """Return the smallest and the largest value of integer format `name`."""
-    return _INT_LIMITS[name]
+    return INT_LIMITS[name]
 
 
 def mask_tf32(x: np.ndarray) -> np.ndarray:
@@ -177,7 +177,7 @@ def _stochastic(x: np.ndarray, low: np.ndarray, dtype: str, seed: int) -> np.nda
 
 def float_to_int(x: np.ndarray, dtype: str, mode: int = NEAREST, seed: int = 0) -> np.ndarray:
     """Round floats to integer format `dtype`: round under `mode`, saturate, NaN becomes 0."""
-    lo, hi = _INT_LIMITS[dtype]
+    lo, hi = INT_LIMITS[dtype]
     v = np.asarray(x).astype(np.float64)
     if mode == NEAREST:
         v = np.rint(v)

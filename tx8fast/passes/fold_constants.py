@@ -26,11 +26,13 @@ CONSTANT_PREFIX = "%const/"
 _UNKNOWN = object()
 #: kinds that may keep all of a weight's elements, and their attributes that say how: above the size limit such a result becomes a
 #: derived table entry
-DERIVED = {"transpose": ("perm",), "reshape": (), "slice": ("start", "step"), "pad": ("lo",)}
+DERIVED = {"transpose": ("perm",), "reshape": (), "slice": ("start", "step"), "pad": ("lo",), "convert": ()}
 
 
 def _keeps_all(op: Op) -> bool:
     """True if an op of `DERIVED` leaves every element of its operand as it is, elsewhere, and nothing else but zeros beside them."""
+    if op.kind == "convert":
+        return op.operands[0].dtype in ("i8", "u8") and op.result.dtype == "f32"
     if op.kind == "slice":
         return op.result.shape == op.operands[0].shape
     return op.kind != "pad" or (op.attrs["mode"] == "constant" and op.attrs["value"] == 0)

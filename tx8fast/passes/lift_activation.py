@@ -1,6 +1,6 @@
 """Recognises activations spelt out in primitives: SiLU, GELU (exact and tanh form), gated products.
 
-May import: ir, passes.base, passes.canonicalize, passes.lift_match. Must not: change numbers beyond rounding.
+May import: ir, passes.{base, canonicalize, lift_match, lift_quantised}. Must not: change numbers beyond rounding.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from tx8fast.ir.rewrite import Pattern, Rewriter, pattern
 from tx8fast.passes.base import PatternPass
 from tx8fast.passes.canonicalize import splat
 from tx8fast.passes.lift_match import close, half_step, is_parameter, made_by, orders, same, used_once
+from tx8fast.passes.lift_quantised import PATTERNS as QUANTISED
 from tx8fast.records import dataclass
 
 _FLOATS = ("bf16", "f16", "f32")
@@ -126,12 +127,12 @@ def _gated(op: Op, rw: Rewriter) -> bool:
     return False
 
 
-PATTERNS: tuple[Pattern, ...] = (_gelu, _silu, _gated)
+PATTERNS: tuple[Pattern, ...] = (_gelu, _silu, _gated, *QUANTISED)
 
 
 @dataclass(frozen=True)
 class LiftActivation(PatternPass):
-    """Makes `silu`, `gelu`, `gelu_tanh` and `swiglu` of their primitives."""
+    """Makes `silu`, `gelu`, `gelu_tanh` and `swiglu` of their primitives, and steps of activations that are quantised."""
 
     name: ClassVar[str] = "lift-activation"
     rounds: ClassVar[tuple[tuple[Pattern, ...], ...]] = (PATTERNS,)

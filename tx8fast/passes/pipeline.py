@@ -44,6 +44,7 @@ from tx8fast.passes.lift_contract import LiftContract
 from tx8fast.passes.lift_conv import LiftConv
 from tx8fast.passes.lift_experts import LiftExperts
 from tx8fast.passes.lift_norm import LiftNorm
+from tx8fast.passes.lift_quantised import LegalizeQuantised
 from tx8fast.passes.lift_rope import LiftRope
 from tx8fast.passes.lift_stablehlo import LiftStablehlo
 from tx8fast.passes.lift_views import LiftViews
@@ -70,6 +71,7 @@ PASSES: tuple[type[CompilerPass], ...] = (
     Legalize,
     MasksApart,
     LegalizeReductions,
+    LegalizeQuantised,
     InterfaceDtype,
     ComputeDtype,
     LayoutInit,
@@ -173,6 +175,7 @@ def graph_passes(
         ComputeDtype(dtype),
         F16Range(),
         LegalizeReductions(),
+        LegalizeQuantised(),
         NormHeads(),
         Canonicalize(),
         Cse(),

@@ -101,12 +101,12 @@ def _dynamic_quantize(n: Node):
     return [n.op("quantize", x, scale, zero, axis=0, dtype="u8"), scale, zero]
 
 
-def _shifted(n: Node, t: Tensor, zero: Tensor | None, rows: bool) -> Tensor:
-    """Return t - zero as i32; a vector zero point belongs to the rows or to the columns."""
-    wide = n.cast(t, "i32")
+def _shifted(n: Node, t: Tensor, zero: Tensor | None, rows: bool, dtype: str = "i32") -> Tensor:
+    """Return t - zero; a vector zero point belongs to the rows or to the columns."""
+    wide = n.cast(t, dtype)
     if zero is None:
         return wide
-    z = n.cast(zero, "i32")
+    z = n.cast(zero, dtype)
     if z.rank == 1 and z.shape[0] != 1:
         z = n.reshape(z, (z.shape[0], 1) if rows else (1, z.shape[0]))
     elif z.rank == 1:
@@ -119,9 +119,10 @@ def _matmul_integer(n: Node) -> Tensor:
 
 
 def _qlinear_matmul(n: Node) -> Tensor:
+    """Integers less their zeros are numbers of every float format, which the matrix engine multiplies."""
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = (n[i] for i in range(8))
-    exact = matmul(n, _shifted(n, a, a_zero, True), _shifted(n, b, b_zero, False))
-    real = n.op("mul", n.cast(exact, "f32"), _product(n, a_scale, b_scale, True))
+    exact = matmul(n, _shifted(n, a, a_zero, True, "f32"), _shifted(n, b, b_zero, False, "f32"))
+    real = n.op("mul", exact, _product(n, a_scale, b_scale, True))
     return _requantize(n, real, y_scale, y_zero)
 
 
@@ -143,14 +144,14 @@ def _requantize(n: Node, real: Tensor, scale: Tensor, zero: Tensor) -> Tensor:
 def _qlinear_conv(n: Node) -> Tensor:
     x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, bias = (n[i] for i in range(9))
     channels = w.shape[0]
-    x = n.op("sub", n.cast(x, "i32"), n.reshape(n.cast(x_zero, "i32"), ()))
+    x = n.op("sub", n.cast(x, "f32"), n.reshape(n.cast(x_zero, "f32"), ()))
     per_weight = (channels, *[1] * (w.rank - 1))
-    zero = n.cast(w_zero, "i32")
+    zero = n.cast(w_zero, "f32")
     zero = n.reshape(zero, per_weight if np.prod(zero.shape, dtype=int) == channels != 1 else ())
-    exact = convolve(n, x, n.op("sub", n.cast(w, "i32"), zero), bias)
+    exact = convolve(n, x, n.op("sub", n.cast(w, "f32"), zero), None if bias is None else n.cast(bias, "f32"))
     scale = n.op("mul", n.reshape(n.in_f32(x_scale), ()), n.in_f32(w_scale))
     scale = n.reshape(scale, (channels, *[1] * (x.rank - 2)) if np.prod(scale.shape, dtype=int) > 1 else ())
-    return _requantize(n, n.op("mul", n.cast(exact, "f32"), scale), y_scale, y_zero)
+    return _requantize(n, n.op("mul", exact, scale), y_scale, y_zero)
 
 
 HANDLERS: tuple[Handler, ...] = (
