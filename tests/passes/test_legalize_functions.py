@@ -6,7 +6,7 @@ from passes.lift_check import constant
 from support.small_graph import SmallGraph, ops_of
 
 from tx8fast.ir.ops.base import reference
-from tx8fast.passes.legalize import Legalize
+from tx8fast.passes.legalize import LegalizeFormats
 from tx8fast.passes.legalize_functions import FUNCTIONS
 
 #: borders of the formulas, values where digits are lost or squares run over, and what is no number
@@ -46,7 +46,7 @@ def both(kind: str, x: np.ndarray, *more: np.ndarray, **attrs) -> tuple[np.ndarr
     program = g.done(y=g(kind, g.args["x"], *(constant(g, a) for a in more), **attrs))
     (op,) = ops_of(program, kind)
     (wanted,) = reference(op, [x, *more])
-    Legalize().run(program)
+    LegalizeFormats().run(program)
     (made,) = ops_of(program, "map")
     (got,) = reference(made, [x, *more][: len(made.operands)])
     return got, wanted
@@ -95,5 +95,5 @@ def test_what_has_no_steps_stays() -> None:
     for kind, attrs in (("celu", {"alpha": -1.0}), ("thresholded_relu", {"alpha": np.inf})):
         g = SmallGraph(x=((4, 4), "f32"))
         program = g.done(y=g(kind, g.args["x"], **attrs))
-        Legalize().run(program)
+        LegalizeFormats().run(program)
         assert not ops_of(program, "map")

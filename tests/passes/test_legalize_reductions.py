@@ -11,8 +11,7 @@ from support.small_graph import SmallGraph, ops_of
 
 from tx8fast.ir.ops.base import engine_of
 from tx8fast.passes import legalize_reductions
-from tx8fast.passes.legalize import Legalize
-from tx8fast.passes.legalize_reductions import LegalizeReductions
+from tx8fast.passes.legalize import Legalize, LegalizeFormats
 
 FNS = ("add", "mean", "max", "min", "l1", "l2", "sumsq", "logsumexp")
 
@@ -43,7 +42,7 @@ def test_reductions(case, fn: str, keep: bool) -> None:
     shape, axes = case
     g = SmallGraph(x=(shape, "f32"))
     program = g.done(y=g("reduce", g.args["x"], op=fn, axes=axes, keepdims=keep))
-    lifted(program, Legalize(), LegalizeReductions(), tolerance=1e-5)
+    lifted(program, Legalize(), LegalizeFormats(), tolerance=1e-5)
     assert on_engines(program)
 
 
@@ -52,7 +51,7 @@ def test_softmax(case, kind: str, scale: float) -> None:
     shape, (axis, *_) = case
     g = SmallGraph(x=(shape, "f32"))
     program = g.done(y=g("softmax", g.args["x"], axis=axis, scale=scale, log=kind == "log"))
-    lifted(program, LegalizeReductions(), tolerance=1e-5)
+    lifted(program, LegalizeFormats(), tolerance=1e-5)
     assert on_engines(program)
 
 
@@ -67,25 +66,25 @@ def test_norms(data, case, kind: str, eps: float) -> None:
         vectors[name] = (own[data.draw(st.integers(0, len(own) - 1)) :], "f32")
     g = SmallGraph(x=(shape, "f32"), **vectors)
     program = g.done(y=g(kind, *g.args.values(), axes=axes, eps=eps))
-    lifted(program, LegalizeReductions(), tolerance=1e-4)
+    lifted(program, LegalizeFormats(), tolerance=1e-4)
     assert on_engines(program)
 
 
 def test_numbers_that_are_infinite() -> None:
     x = np.array([[-np.inf] * 3, [0, np.inf, 1], [-np.inf, 2, 1]], np.float32)
     g = SmallGraph(x=((3, 3), "f32"))
-    lifted(g.done(y=g("reduce", g.args["x"], op="logsumexp", axes=(1,))), LegalizeReductions(), inputs={"x": x})
+    lifted(g.done(y=g("reduce", g.args["x"], op="logsumexp", axes=(1,))), LegalizeFormats(), inputs={"x": x})
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "f16"])
 def test_sums_of_16_bits_are_not_rounded_on_the_way(dtype: str) -> None:
     g = SmallGraph(x=((5, 100), dtype))
     program = g.done(y=g("reduce", g.args["x"], op="l2", axes=(1,)))
-    LegalizeReductions().run(program)
+    LegalizeFormats().run(program)
     assert {op.result.dtype for op in ops_of(program, "reduce")} == {"f32"}
 
 
 def test_integers_stay() -> None:
     g = SmallGraph(x=((3, 100), "i32"))
     program = g.done(y=g("reduce", g.args["x"], op="add", axes=(0,)))
-    assert not LegalizeReductions().run(program).changed
+    assert not LegalizeFormats().run(program).changed

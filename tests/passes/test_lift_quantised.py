@@ -10,8 +10,8 @@ from support.small_graph import SmallGraph
 from tx8fast.ir.ops.base import engine_of
 from tx8fast.passes.dce import Dce
 from tx8fast.passes.fold_constants import FoldConstants
+from tx8fast.passes.legalize import LegalizeFormats
 from tx8fast.passes.lift_activation import LiftActivation
-from tx8fast.passes.lift_quantised import LegalizeQuantised
 
 TYPES = {"u8": np.uint8, "i8": np.int8, "i16": np.int16, "u16": np.uint16}
 scales = st.sampled_from([0.013, 0.05, 0.5, 3.0])
@@ -49,7 +49,7 @@ def test_integers_that_stay(data, dtype: str, each: bool, known: bool) -> None:
     scale, zero = (constant(g, s), constant(g, z, TYPES[dtype])) if known else (g.args["s"], g.args["z"])
     q = g("quantize", g.args["x"], scale, zero, axis=1, dtype=dtype)
     y = g("dequantize", q, scale, zero, axis=1, dtype="f32")
-    made = lifted(g.done(q=q, y=y), LegalizeQuantised(), inputs={"x": x, "s": s, "z": z}, tolerance=1e-6)
+    made = lifted(g.done(q=q, y=y), LegalizeFormats(), inputs={"x": x, "s": s, "z": z}, tolerance=1e-6)
     assert not {"quantize", "dequantize"} & {*made}
 
 

@@ -61,10 +61,27 @@ SLICEABLE = frozenset(
         "gelu_tanh",
         "silu",
         "clamp",
+        "prelu",
+        "square",
+        "isnan",
+        "isinf",
+        "shl",
+        "shr",
+        "bitcast",
+        "quantize",
+        "dequantize",
     }
 )
-#: ops of which this is so but for one dimension of the result, attribute `axis`, of which their operands speak
-SLICEABLE_BESIDE_AXIS = frozenset({"kv_update", "kv_update_"})
+#: ops of which this is so but for dimensions of the first operand that an attribute names, of which operands or results speak
+BESIDE = {
+    "kv_update": "axis",
+    "kv_update_": "axis",
+    "reduce": "axes",
+    "arg_reduce": "axis",
+    "topk": "axis",
+    "cumsum": "axis",
+    "cumprod": "axis",
+}
 
 
 class KernelCore(Lowering):
@@ -72,22 +89,26 @@ class KernelCore(Lowering):
 
     def __init__(self, record: OpRecord, machine: Machine) -> None:
         super().__init__(record, machine)
-        out = record.results[0]
-        beside = record.kind in SLICEABLE_BESIDE_AXIS
+        self.out = record.results[0]
+        beside = BESIDE.get(record.kind)
         self.cut = (
-            (beside or record.kind in SLICEABLE)
+            (beside is not None or record.kind in SLICEABLE)
             and record.rule is not None
-            and len(record.results) == 1
-            and all(d.identity is not None for d in record.rule.outs[0])
+            and all(dims == record.rule.outs[0] for dims in record.rule.outs)
+            and all(d.identity is not None or d.size == 1 for d in record.rule.outs[0])
         )
         if self.cut:
             factors = range(len(self.rule.sizes))
             whole = self._within_blocks()
-            if beside and (along := self.rule.outs[0][int(record.attr("axis"))].identity) is not None:
-                whole.add(along)
+            if beside is not None:
+                whole |= self._named(record.attr(beside)) | {*factors} - {d.identity for d in self.rule.outs[0]}
             self.cut = len(whole) < len(factors)
             self.loop_over([(f,) for f in factors], whole=sorted(whole), uncut=factors)
-        self.out = out
+
+    def _named(self, axes: int | Sequence[int]) -> set[int]:
+        """Return the factors of these dimensions of the first operand."""
+        dims = self.rule.ins[0] or ()
+        return {f for a in ([axes] if isinstance(axes, int) else axes) for f, _ in dims[a % len(dims)].terms}
 
     def _within_blocks(self) -> set[int]:
         """Return the factors that cut an operand in channel blocks elsewhere than between batches."""

@@ -1,6 +1,6 @@
 """Rewrites op forms the back end has no sequence for into forms it has.
 
-May import: ir, passes.base, passes.canonicalize (constant look-up), passes.{legalize_functions, legalize_moves, legalize_windows, lift_match}. Must not: round differently from the original,
+May import: ir, passes.base, passes.canonicalize (constant look-up), passes.{legalize_functions, legalize_moves, legalize_reductions, legalize_windows, lift_match, lift_quantised}. Must not: round differently from the original,
 except where a reciprocal or root is exact by definition. Every rule leaves a form no rule applies to.
 """
 
@@ -20,8 +20,10 @@ from tx8fast.passes.base import PatternPass
 from tx8fast.passes.canonicalize import splat
 from tx8fast.passes.legalize_functions import PATTERNS as FUNCTIONS
 from tx8fast.passes.legalize_moves import PATTERNS as MOVES
+from tx8fast.passes.legalize_reductions import PATTERNS as REDUCTIONS
 from tx8fast.passes.legalize_windows import WINDOWS
 from tx8fast.passes.lift_match import made_by
+from tx8fast.passes.lift_quantised import LATE as QUANTISED
 from tx8fast.records import dataclass
 
 _FLOATS = ("bf16", "f16", "f32")
@@ -266,7 +268,6 @@ def _windows_in_padding(op: Op, rw: Rewriter) -> bool:
 
 
 PATTERNS: tuple[Pattern, ...] = (
-    *FUNCTIONS,
     *MOVES,
     *WINDOWS,
     _windows_in_padding,
@@ -288,6 +289,14 @@ class Legalize(PatternPass):
 
     name: ClassVar[str] = "legalize"
     rounds: ClassVar[tuple[tuple[Pattern, ...], ...]] = (PATTERNS,)
+
+
+@dataclass(frozen=True)
+class LegalizeFormats(PatternPass):
+    """Rewrites what has to know the formats that were chosen: sums, powers and integers on the way of which more is held than at the ends."""
+
+    name: ClassVar[str] = "legalize-formats"
+    rounds: ClassVar[tuple[tuple[Pattern, ...], ...]] = ((*FUNCTIONS, *REDUCTIONS, *QUANTISED),)
 
 
 @dataclass(frozen=True)

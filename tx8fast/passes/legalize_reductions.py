@@ -1,25 +1,22 @@
 """Rewrites reductions and normalisations that the vector engine does not do into those that it does.
 
-May import: ir, passes.{base, lift_match, make}. Must not: sum in 16 bits what was one sum: where several ops take its place, they work in f32.
+May import: ir, passes.{lift_match, make}. Must not: sum in 16 bits what was one sum: where several ops take its place, they work in f32.
 
 The engine reduces the last dimension, or one between image and channel, of a limited length. Other dimensions are put into one of these two
-places, longer ones are reduced in parts, and functions of sums are written out. Runs behind the choice of formats.
+places, longer ones are reduced in parts, and functions of sums are written out.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import ClassVar
 
 from tx8fast.ir.core import Op, Value
 from tx8fast.ir.ops.base import MAX_REDUCED, MAX_ROW, engine_of
 from tx8fast.ir.rewrite import Pattern, Rewriter, pattern
 from tx8fast.ir.types import NoneType
-from tx8fast.passes.base import PatternPass
 from tx8fast.passes.lift_match import static
 from tx8fast.passes.make import Make
-from tx8fast.records import dataclass
 
 WIDE = "f32"
 FLOATS = ("bf16", "f16", WIDE)
@@ -220,11 +217,3 @@ PATTERNS: tuple[Pattern, ...] = (
     _softmax_elsewhere,
     _norm_elsewhere,
 )
-
-
-@dataclass(frozen=True)
-class LegalizeReductions(PatternPass):
-    """Applies `PATTERNS` greedily."""
-
-    name: ClassVar[str] = "legalize-reductions"
-    rounds: ClassVar[tuple[tuple[Pattern, ...], ...]] = (PATTERNS,)

@@ -9,18 +9,15 @@ rounding, and adds them in f32, in which their sums end up anyway. No engine mul
 from __future__ import annotations
 
 import math
-from typing import ClassVar
 
 from tx8fast.ir.core import Op, Value
 from tx8fast.ir.rewrite import Pattern, Rewriter, pattern
 from tx8fast.ir.types import NoneType
 from tx8fast.numerics.formats import INT_LIMITS
 from tx8fast.numerics.steps import Step, steps_text
-from tx8fast.passes.base import PatternPass
 from tx8fast.passes.canonicalize import splat
 from tx8fast.passes.lift_match import is_parameter, made_by, static
 from tx8fast.passes.make import Make
-from tx8fast.records import dataclass
 
 _FLOATS = ("bf16", "f16", "f32")
 #: 1.5 * 2^23: a sum with it in f32 has no digits behind the point, rounded to even; of numbers below 2^22
@@ -139,7 +136,7 @@ class _Floats:
             whole = made_by(x, "clamp")
             if whole is not None and made_by(whole.operands[0], "round") is not None:
                 return self.make.convert(x, _F32)
-        if op is not None and op.kind == "quantize" and op.operands[0].dtype in _FLOATS:
+        if op is not None and op.kind == "quantize" and op.operands[0].dtype in _FLOATS and _per_channel(op):
             return _quantised(self.make, op)
         return self.make.convert(v, _F32)
 
@@ -221,6 +218,15 @@ PATTERNS: tuple[Pattern, ...] = (_there_and_back, _quantised_floats, _sums_that_
 # ---------------------------------------------------------------- integers that stay
 
 
+def _per_channel(op: Op) -> bool:
+    """True unless a scale belongs to a block of places."""
+    x = op.operands[0]
+    return (
+        all(math.prod(v.shape) == 1 or len(v.shape) == 1 for v in op.operands[1:] if type(v.type) is not NoneType)
+        or len(x.shape) == 1
+    )
+
+
 def _fits_16_bits(dtype: str) -> bool:
     lo, hi = INT_LIMITS.get(dtype, (0, MOST))
     return hi - lo < MOST
@@ -258,9 +264,5 @@ def _scaled_behind(op: Op, rw: Rewriter) -> bool:
     return True
 
 
-@dataclass(frozen=True)
-class LegalizeQuantised(PatternPass):
-    """Lets the vector engine quantise and read back what stays an integer between. Runs behind the choice of formats."""
-
-    name: ClassVar[str] = "legalize-quantised"
-    rounds: ClassVar[tuple[tuple[Pattern, ...], ...]] = ((_rounded_first, _scaled_behind),)
+#: for what stays, behind the choice of formats
+LATE: tuple[Pattern, ...] = (_rounded_first, _scaled_behind)

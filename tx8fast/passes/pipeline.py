@@ -35,8 +35,7 @@ from tx8fast.passes.layout_calls import LayoutCalls
 from tx8fast.passes.layout_init import LayoutInit
 from tx8fast.passes.layout_opt import LayoutOpt
 from tx8fast.passes.layout_transmit import LayoutTransmit
-from tx8fast.passes.legalize import Legalize, MasksApart
-from tx8fast.passes.legalize_reductions import LegalizeReductions
+from tx8fast.passes.legalize import Legalize, LegalizeFormats, MasksApart
 from tx8fast.passes.lift_activation import LiftActivation
 from tx8fast.passes.lift_attention import CountCausalWork, LiftAttention
 from tx8fast.passes.lift_cache import LiftCache
@@ -44,7 +43,6 @@ from tx8fast.passes.lift_contract import LiftContract
 from tx8fast.passes.lift_conv import LiftConv
 from tx8fast.passes.lift_experts import LiftExperts
 from tx8fast.passes.lift_norm import LiftNorm
-from tx8fast.passes.lift_quantised import LegalizeQuantised
 from tx8fast.passes.lift_rope import LiftRope
 from tx8fast.passes.lift_stablehlo import LiftStablehlo
 from tx8fast.passes.lift_views import LiftViews
@@ -70,8 +68,7 @@ PASSES: tuple[type[CompilerPass], ...] = (
     StripRuntime,
     Legalize,
     MasksApart,
-    LegalizeReductions,
-    LegalizeQuantised,
+    LegalizeFormats,
     InterfaceDtype,
     ComputeDtype,
     LayoutInit,
@@ -174,8 +171,7 @@ def graph_passes(
         InterfaceDtype(io_dtype),
         ComputeDtype(dtype),
         F16Range(),
-        LegalizeReductions(),
-        LegalizeQuantised(),
+        LegalizeFormats(),
         NormHeads(),
         Canonicalize(),
         Cse(),
