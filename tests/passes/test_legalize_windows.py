@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 from passes.lift_check import lifted
 from support.small_graph import SmallGraph, ops_of
 
+from tx8fast.ir.ops.base import engine_of
+from tx8fast.passes import legalize_windows
 from tx8fast.passes.fold_constants import FoldConstants
 from tx8fast.passes.legalize import Legalize
 from tx8fast.weights.derived import evaluate
@@ -61,8 +63,30 @@ def test_the_largest_of_three_dimensions(data) -> None:
     assume(all(n + a + b >= d * (k - 1) + 1 for n, k, d, a, b in zip(size, kernel, dilation, lo, hi, strict=True)))
     g = SmallGraph(x=((2, *size, 3), "f32"))
     attrs = {"stride": stride, "dilation": dilation, "pad_lo": lo, "pad_hi": hi, "ceil_mode": data.draw(st.booleans())}
-    made = lifted(g.done(y=g("max_pool_nd", g.args["x"], kernel=kernel, **attrs)), Legalize(), tolerance=0)
-    assert made.count("max_pool") == 2 and "max_pool_nd" not in made
+    program = g.done(y=g("max_pool_nd", g.args["x"], kernel=kernel, **attrs))
+    made = lifted(program, Legalize(), tolerance=0)
+    assert "max_pool_nd" not in made and all(engine_of(op) != "kcore" for op in ops_of(program, "max_pool"))
+
+
+@given(st.data(), st.booleans())
+def test_the_mean_of_three_dimensions(data, count_pad: bool) -> None:
+    size, kernel, stride, _, lo, hi = data.draw(windows(3, 3))
+    lo, hi = (tuple(min(p, k - 1) for p, k in zip(pads, kernel, strict=True)) for pads in (lo, hi))
+    assume(all(n + a + b >= k for n, k, a, b in zip(size, kernel, lo, hi, strict=True)))
+    g = SmallGraph(x=((2, *size, 3), "f32"))
+    attrs = {"stride": stride, "dilation": (1, 1, 1), "pad_lo": lo, "pad_hi": hi, "ceil_mode": data.draw(st.booleans())}
+    made = lifted(g.done(y=g("avg_pool_nd", g.args["x"], kernel=kernel, **attrs, count_pad=count_pad)), Legalize())
+    assert "avg_pool_nd" not in made
+
+
+@pytest.mark.parametrize("groups,ins,outs", [(1, 3, 9), (3, 2, 4), (5, 1, 3)])
+def test_phases_of_more_channels_than_an_instruction_takes(monkeypatch, groups: int, ins: int, outs: int) -> None:
+    monkeypatch.setattr(legalize_windows, "MAX_CHANNELS", 32)
+    g = SmallGraph(
+        x=((2, 3, 4, groups * ins), "f32"), w=((2, 2, outs, groups * ins), "f32"), b=((groups * outs,), "f32")
+    )
+    made = lifted(g.done(y=g("conv_transpose", *g.args.values(), stride=(2, 2), groups=groups)), Legalize())
+    assert "conv_transpose" not in made and made.count("conv") > 1
 
 
 def test_integers_stay() -> None:

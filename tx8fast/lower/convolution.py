@@ -113,8 +113,8 @@ class Windowed(Lowering):
             pair("pad_lo"),
         )
         self.act = ACTS.get(record.attr("act"), -1)
-        columns = max(x.shape[2], out.shape[2])
-        if self.act < 0 or max(w.shape[:2]) > MAX_KERNEL or columns > MAX_EXTENT or self.window.most_rows < 1:
+        columns, kernel = max(x.shape[2], out.shape[2]), w.shape[1] if self.sums else max(w.shape[:2])
+        if self.act < 0 or kernel > MAX_KERNEL or columns > MAX_EXTENT or self.window.most_rows < 1:
             raise NotLowerable("convolution is outside the instruction's field ranges")
         if min(*pair("pad_lo"), *pair("pad_hi")) < 0:
             raise NotLowerable("a convolution that crops its input")
@@ -125,10 +125,11 @@ class Windowed(Lowering):
 
     def loop_over_images(self, channels: Runs, units: Sequence[int], most: Sequence[int]) -> None:
         """Loop over images, output rows and `channels`; columns and taps come whole. Where that leaves no room for two slices, however
-        small, the kernel's rows are a reduction, too."""
+        small, or the kernel has more rows than an instruction takes, they are a reduction, too."""
         runs, room = [(N,), (Y,), *channels], self.machine.spm_limit - self.machine.spm_base
         self._loop(runs, (1, 1, *units), (1, self.window.most_rows, *most))
-        if self.sums and 2 * self.least_bytes(tuple(map(min, self.units, self.sizes))) > room:
+        high = self.w.shape[0] > MAX_KERNEL
+        if self.sums and (high or 2 * self.least_bytes(tuple(map(min, self.units, self.sizes))) > room):
             self.window = replace(self.window, taps=len(runs))
             self._loop([*runs, (TAPS,)], (1, 1, *units, 1), (1, self.window.most_rows, *most, MAX_KERNEL))
 
@@ -298,7 +299,8 @@ class GroupedConvolution(Windowed):
     def _spread(self, em: Emitter, src: int, dst: int, s: Slice) -> None:
         """Put every group's weight on the diagonal of a zero matrix per tap."""
         dense, n_groups, taps = self._dense(s.lo, s.hi), s.hi[2] - s.lo[2], self.taps_of(s.lo, s.hi)
-        em.fill(dst, 0.0, dense.elems, self.dtype)
+        if dense.elems > taps * n_groups * self.outs * self.ins:  # a slice of one group has nothing between
+            em.fill(dst, 0.0, dense.elems, self.dtype)
         e = ITEM_BYTES[self.dtype]
         rows = n_groups * self.outs
         own = Local(dense.rows, self.ins, self.dtype, True)

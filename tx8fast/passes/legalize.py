@@ -1,6 +1,6 @@
 """Rewrites op forms the back end has no sequence for into forms it has.
 
-May import: ir, passes.base, passes.canonicalize (constant look-up), passes.{legalize_functions, legalize_moves, legalize_reductions, legalize_windows, lift_match, lift_quantised}. Must not: round differently from the original,
+May import: ir, passes.base, passes.canonicalize (constant look-up), passes.{legalize_functions, legalize_images, legalize_moves, legalize_reductions, legalize_windows, lift_match, lift_quantised}. Must not: round differently from the original,
 except where a reciprocal or root is exact by definition. Every rule leaves a form no rule applies to.
 """
 
@@ -19,6 +19,8 @@ from tx8fast.ir.types import NoneType, TensorType
 from tx8fast.passes.base import PatternPass
 from tx8fast.passes.canonicalize import splat
 from tx8fast.passes.legalize_functions import PATTERNS as FUNCTIONS
+from tx8fast.passes.legalize_images import EARLY as IMAGES
+from tx8fast.passes.legalize_images import LATE as WIDE_IMAGES
 from tx8fast.passes.legalize_moves import PATTERNS as MOVES
 from tx8fast.passes.legalize_reductions import PATTERNS as REDUCTIONS
 from tx8fast.passes.legalize_windows import WINDOWS
@@ -270,6 +272,7 @@ def _windows_in_padding(op: Op, rw: Rewriter) -> bool:
 PATTERNS: tuple[Pattern, ...] = (
     *MOVES,
     *WINDOWS,
+    *IMAGES,
     _windows_in_padding,
     _keep_dims,
     _merge_reduced_axes,
@@ -296,7 +299,7 @@ class LegalizeFormats(PatternPass):
     """Rewrites what has to know the formats that were chosen: sums, powers and integers on the way of which more is held than at the ends."""
 
     name: ClassVar[str] = "legalize-formats"
-    rounds: ClassVar[tuple[tuple[Pattern, ...], ...]] = ((*FUNCTIONS, *REDUCTIONS, *QUANTISED),)
+    rounds: ClassVar[tuple[tuple[Pattern, ...], ...]] = ((*FUNCTIONS, *REDUCTIONS, *QUANTISED, *WIDE_IMAGES),)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Rewrites windows that no engine slides into those of a convolution or pool over rows and columns.
 
-May import: ir, passes.{lift_match, make}. Must not: round differently from the original: every sum stays one sum of one op.
+May import: ir, passes.{lift_match, make}. Must not: round differently from the original, but for means over three dimensions,
+which are means of means: every other sum stays one sum of one op.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def _by_phases(op: Op, rw: Rewriter) -> bool:
     if any(d > 1 and k > 1 and s > 1 for d, k, s in zip(dilation, w.shape, stride)) or min(lo) < 0 or 0 in (*n, *out):
         return False
     if math.prod(stride) * outs * groups > MAX_CHANNELS:
-        return False
+        return _fewer_channels(op, rw)
     taps = [-(-k // s) for k, s in zip(w.shape, stride)]
     gap = [d if s == 1 else 1 for d, s in zip(dilation, stride)]
     first = [p // s for p, s in zip(lo, stride)]  # values of q
@@ -70,6 +71,31 @@ def _by_phases(op: Op, rw: Rewriter) -> bool:
     return True
 
 
+def _fewer_channels(op: Op, rw: Rewriter) -> bool:
+    """Parts of a transposed convolution whose phases have more channels than an instruction takes: groups, or channels of one."""
+    x, w, *bias = op.operands
+    rank, groups = len(x.shape) - 2, op.attrs["groups"]
+    outs, ins = w.shape[rank], w.shape[rank + 1] // groups
+    most = MAX_CHANNELS // math.prod(op.attrs["stride"])  # channels of a part
+    if most < 1 or (most < outs and groups > 1):
+        return False
+    step = most if groups == 1 else most // outs
+    make, parts = Make(rw, op), []
+    corner = (0,) * rank
+    for a in range(0, outs if groups == 1 else groups, step):
+        n = min(step, (outs if groups == 1 else groups) - a)
+        if groups == 1:
+            own = x, make.slice(w, (*corner, a, 0), (*w.shape[:rank], n, ins))
+        else:
+            own = (make.slice(x, (0, *corner, a * ins), (*x.shape[:-1], n * ins)),
+                   make.slice(w, (*corner, 0, a * ins), (*w.shape[:rank], outs, n * ins)))  # fmt: skip
+        first, count = (a, n) if groups == 1 else (a * outs, n * outs)
+        given = [make.slice(b, (first,), (count,)) for b in bias]
+        parts.append(make(op.kind, *own, *given, **{**op.attrs, "groups": 1 if groups == 1 else n}))
+    rw.replace(op, [make("concat", *parts, axis=rank + 1)])
+    return True
+
+
 @pattern("conv_nd")
 def _depth_as_channels(op: Op, rw: Rewriter) -> bool:
     """The taps along the first of three dimensions become channels: every place has beside its own channels those of the places that its
@@ -104,20 +130,22 @@ def _depth_as_channels(op: Op, rw: Rewriter) -> bool:
     return True
 
 
-@pattern("max_pool_nd")
+@pattern("max_pool_nd", "avg_pool_nd")
 def _one_after_the_other(op: Op, rw: Rewriter) -> bool:
-    """The largest of three dimensions is the largest along the first one of the largest along the others."""
+    """The largest of three dimensions is the largest along the first one of the largest along the others; so is the mean, as the elements of
+    a window are the product of those along each dimension, with padding counted or without."""
     x, out = op.operands[0], op.result.shape
     if not static(x, op.result) or len(x.shape) != 5 or 0 in (*x.shape, *out):
         return False
     make = Make(rw, op)
-    (batch, depth, *image, channels), ceil = x.shape, op.attrs["ceil_mode"]
+    (batch, depth, *image, channels), kind = x.shape, op.kind.removesuffix("_nd")
+    same = {a: op.attrs[a] for a in ("ceil_mode", "count_pad") if a in op.attrs}
     names = ("kernel", "stride", "dilation", "pad_lo", "pad_hi")
     y = make.reshape(x, batch * depth, *image, channels)
-    y = make("max_pool", y, ceil_mode=ceil, **{a: tuple(op.attrs[a][1:]) for a in names})
+    y = make(kind, y, **same, **{a: tuple(op.attrs[a][1:]) for a in names})
     y = make.reshape(y, batch, depth, math.prod(out[2:4]), channels)
     neutral = {"kernel": 1, "stride": 1, "dilation": 1, "pad_lo": 0, "pad_hi": 0}
-    y = make("max_pool", y, ceil_mode=ceil, **{a: (op.attrs[a][0], neutral[a]) for a in names})
+    y = make(kind, y, **same, **{a: (op.attrs[a][0], neutral[a]) for a in names})
     rw.replace(op, [make.reshape(y, *out)])
     return True
 

@@ -66,7 +66,7 @@ def _there_and_back(op: Op, rw: Rewriter) -> bool:
 MOST_FACTOR = 256
 #: kinds that move integers: operands that are integers, and attributes
 _MOVES = {"reshape": ("shape",), "transpose": ("perm",), "slice": ("start", "size", "step"), "broadcast": ("shape",)}
-_PRODUCTS = ("gemm", "conv")
+_PRODUCTS = ("gemm", "conv", "conv_nd")
 _F32 = "f32"
 
 
@@ -115,7 +115,7 @@ class _Floats:
 
     def _product(self, op: Op) -> Value | None:
         bias = op.operands[2] if len(op.operands) > 2 and type(op.operands[2].type) is not NoneType else None
-        if op.attrs["act"] != "none" or not all(self.small(v) for v in op.operands[:2]):
+        if op.attrs.get("act", "none") != "none" or not all(self.small(v) for v in op.operands[:2]):
             return None
         factors = [self._factor(v) for v in op.operands[:2]]
         self.products += 1

@@ -22,12 +22,13 @@ from tx8fast.ir.ops.base import (
     tensor,
 )
 from tx8fast.ir.types import FLOAT_DTYPES
+from tx8fast.numerics.windows import is_depthwise
 
 ACTS = ("none", "relu", "leaky_relu")
 _BYTES = frozenset({"i8", "u8"})
 
 
-def _result_dtype(op: Op) -> str:
+def result_dtype(op: Op) -> str:
     a, b = op.operands[0].type.dtype, op.operands[1].type.dtype  # type: ignore[attr-defined]
     if a in _BYTES and b in _BYTES:
         return "i32"
@@ -50,7 +51,7 @@ def _gemm(op: Op):
     out = (*broadcast_dims(op, 1, a[:-2], b[:-2]), m, n)
     if optional(op, 2) is not None:
         broadcast_into(op, 2, out)
-    return [(out, _result_dtype(op))]
+    return [(out, result_dtype(op))]
 
 
 def _contract(op: Op):
@@ -63,7 +64,7 @@ def _contract(op: Op):
             "known dimensions",
         )
     eq = equation.bind(op.attrs["equation"], (a, b), op.attrs["sizes"], op)
-    return [(eq.out_shape, _result_dtype(op))]
+    return [(eq.out_shape, result_dtype(op))]
 
 
 #: the longest stride, dilation, window or padding, elements: of the engines' instructions, and of the kernel core's routines,
@@ -122,7 +123,7 @@ def _conv(op: Op):
     if optional(op, 2) is not None:
         match(op, 2, "channels", tensor(op, 2, rank=1).shape[0], w[2])
     hw = [window_out(op, 0, x[1 + i], w[i], s[i], d[i], lo[i], hi[i]) for i in (0, 1)]
-    return [((x[0], hw[0], hw[1], w[2]), _result_dtype(op))]
+    return [((x[0], hw[0], hw[1], w[2]), result_dtype(op))]
 
 
 def _conv_transpose(op: Op):
@@ -144,7 +145,7 @@ def _conv_transpose(op: Op):
     o = w[2] * g if is_num(w[2]) else -1
     if optional(op, 2) is not None:
         match(op, 2, "channels", tensor(op, 2, rank=1).shape[0], o)
-    return [((x[0], hw[0], hw[1], o), _result_dtype(op))]
+    return [((x[0], hw[0], hw[1], o), result_dtype(op))]
 
 
 def _conv_engine(op: Op) -> str:
@@ -156,7 +157,8 @@ def _conv_engine(op: Op) -> str:
     s, d, lo, hi = window_attrs(op)
     out = op.result.type.shape  # type: ignore[attr-defined]
     low = max(x[1], out[1]) <= 4096 or (w[0] - 1) * d[0] + 1 <= 4096
-    fits = low and max(w[:2]) <= 255 and max(x[2], out[2]) <= 4096 and max(x[3], w[2]) <= 16384
+    columns = w[1] if not is_depthwise(op.attrs["groups"], w[3], w[2] // op.attrs["groups"], d) else max(w[:2])
+    fits = low and columns <= 255 and max(x[2], out[2]) <= 4096 and max(x[3], w[2]) <= 16384
     fits = fits and max(*s, *d, *lo, *hi) <= MAX_STEP
     return "ne" if fits and min(*lo, *hi) >= 0 and op.attrs["act"] in ("none", "relu") else "kcore"
 

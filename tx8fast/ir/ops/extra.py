@@ -14,7 +14,7 @@ from tx8fast.graph_table import Dim, Rule
 from tx8fast.ir import factors
 from tx8fast.ir.core import REQUIRED, Op
 from tx8fast.ir.ops.base import OpDef, fail, is_num, match, norm_axis, pair_attr, tensor
-from tx8fast.ir.ops.contraction import check_window, pool_kernel, window_attrs, window_out
+from tx8fast.ir.ops.contraction import check_window, pool_kernel, result_dtype, window_attrs, window_out
 from tx8fast.ir.types import DTYPE_BITS, FLOAT_DTYPES
 
 
@@ -94,7 +94,7 @@ def _conv_nd(op: Op):
         raise fail(op, "groups", g, f"a divisor of the channel counts {x.shape[-1]} and {w.shape[-2]}")
     match(op, 1, "channels per group", w.shape[-1], x.shape[-1] // g)
     out = [window_out(op, 0, x.shape[1 + i], w.shape[i], s[i], d[i], lo[i], hi[i]) for i in range(rank)]
-    return [((x.shape[0], *out, w.shape[-2]), x.dtype)]
+    return [((x.shape[0], *out, w.shape[-2]), result_dtype(op))]
 
 
 def _conv_transpose_nd(op: Op):
@@ -109,7 +109,7 @@ def _conv_transpose_nd(op: Op):
     out = [s[i] * (x.shape[1 + i] - 1) + extra[i] + d[i] * (w.shape[i] - 1) + 1 - lo[i] - hi[i] for i in range(rank)]
     if any(n < 1 for n in out):
         raise fail(op, "pad_lo", lo, f"padding that leaves an output, found {out}")
-    return [((x.shape[0], *out, w.shape[-2] * op.attrs["groups"]), x.dtype)]
+    return [((x.shape[0], *out, w.shape[-2] * op.attrs["groups"]), result_dtype(op))]
 
 
 def _pool_shape(op: Op):
