@@ -150,6 +150,31 @@ def elementwise(path: Path) -> Path:
     return path
 
 
+def segmenter(path: Path) -> Path:
+    """Write a segmenting network of what engines have under other names: quantised activations, a border of copies, PReLU, a dilated
+    pool, norms of features and shares along channels."""
+    b = CnnBuilder(fill=0.01)
+    b.weights += [numpy_helper.from_array(np.float32(0.02), "scale"), numpy_helper.from_array(np.uint8(128), "zero")]
+    y = b.node("DequantizeLinear", b.node("QuantizeLinear", "x", "scale", "zero"), "scale", "zero")
+    y = b.node("Pad", y, b.constant([0, 0, 2, 2, 0, 0, 2, 2]), mode="reflect")
+    y = b.node("PRelu", b.conv(y, 3, 64, 3, 2), b.weight((64, 1, 1), 0.1))
+    y = b.node("MaxPool", y, kernel_shape=[3, 3], dilations=[2, 2], pads=[2, 2, 2, 2])
+    y = b.node("LpNormalization", b.node("Selu", b.conv(y, 64, 128, 3, 2)), axis=1, p=2)
+    y = b.node("Softmax", b.conv(y, 128, 21, 1), axis=1)
+    return b.save(path, (1, 3, 224, 224), y, (1, 21, 57, 57))
+
+
+def recogniser(path: Path) -> Path:
+    """Write what reads a line of text: a few convolutions, and an LSTM in both directions over their columns."""
+    b = CnnBuilder(fill=0.01)
+    y = b.node("Relu", b.conv("x", 1, 64, 3, 2))
+    y = b.node("MaxPool", b.node("Relu", b.conv(y, 64, 128, 3, 2)), kernel_shape=[8, 1], strides=[8, 1])
+    y = b.node("Transpose", b.node("Squeeze", y, b.constant([2])), perm=[2, 0, 1])
+    weights = [b.weight(s, 0.1) for s in ((2, 512, 128), (2, 512, 128), (2, 1024))]
+    y = b.node("LSTM", y, *weights, hidden_size=128, direction="bidirectional")
+    return b.save(path, (1, 1, 32, 128), y, (32, 2, 1, 128))
+
+
 def _all() -> dict[str, Case]:
     llama, qwen, bert = CONFIGS["Llama 3 8B"], CONFIGS["Qwen 2.5 7B"], CONFIGS["BERT base"]
     families = {
@@ -171,6 +196,8 @@ def _all() -> dict[str, Case]:
         "elementwise": {"dense": Case(lambda folder: elementwise(folder / "net.onnx"), {"dtype": "bf16"})},
         "regnety stages": {"batch 8": Case(lambda folder: regnet(folder / "net.onnx"), {"dtype": "bf16"})},
         "wav2vec2 ends": {"a second": Case(lambda folder: audio(folder / "net.onnx"), {"dtype": "bf16"})},
+        "segmenter": {"batch 1": Case(lambda folder: segmenter(folder / "net.onnx"), {"dtype": "bf16"})},
+        "recogniser": {"32 columns": Case(lambda folder: recogniser(folder / "net.onnx"), {"dtype": "bf16"})},
         "resnext stage": {"batch 8": Case(lambda folder: resnext(folder / "net.onnx"), {"dtype": "bf16"})},
     }  # fmt: skip
     found = {f"{model} {name}": case for model, cases in families.items() for name, case in cases.items()}
