@@ -213,7 +213,8 @@ def _number_of_times(op: Op, rw: Rewriter) -> bool:
         y = s("select", s("lt", 0, -_LARGEST), s("neg", 0), y)
     if e < 0:
         s("recip", y)
-    rw.replace_with(op, "map", x, steps=steps_text(s.steps))
+    if s.steps:
+        rw.replace_with(op, "map", x, steps=steps_text(s.steps))
     return bool(s.steps)
 
 

@@ -34,8 +34,9 @@ def _pieces(ids: np.ndarray) -> list[tuple[int, int, int]]:
     for i in ids.tolist():
         if found:
             first, count, step = found[-1]
-            if i == first + count * (step if count > 1 else i - first) and 0 <= i - first <= count:
-                found[-1] = (first, count + 1, step if count > 1 else i - first)
+            step = i - first if count == 1 else step
+            if step in (0, 1) and i == first + count * step:
+                found[-1] = first, count + 1, step
                 continue
         found.append((i, 1, 1))
     return found

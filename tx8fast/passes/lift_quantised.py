@@ -9,12 +9,12 @@ rounding, and adds them in f32, in which their sums end up anyway. No engine mul
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from tx8fast.ir.core import Op, Value
 from tx8fast.ir.rewrite import Pattern, Rewriter, pattern
 from tx8fast.ir.types import NoneType
 from tx8fast.numerics.formats import INT_LIMITS
-from tx8fast.numerics.steps import Step, steps_text
 from tx8fast.passes.canonicalize import splat
 from tx8fast.passes.lift_match import is_parameter, made_by, static
 from tx8fast.passes.make import Make
@@ -45,18 +45,8 @@ def _there_and_back(op: Op, rw: Rewriter) -> bool:
     if there is None or back is None or hi - lo >= MOST:
         return False
     (s, z), (s2, z2) = there, back
-    steps = [Step("div", (0, s))]
-    for kind, number in (
-        ("max", lo - z),
-        ("min", hi - z),
-        ("add", ROUND),
-        ("sub", ROUND),
-        ("add", z - z2),
-        ("mul", s2),
-    ):
-        if kind != "add" or number:
-            steps.append(Step(kind, (len(steps), float(number))))
-    rw.replace_with(op, "map", down.operands[0], steps=steps_text(steps))
+    steps = [("div", s), ("max", lo - z), ("min", hi - z), ("add", ROUND), ("sub", ROUND), ("add", z - z2), ("mul", s2)]
+    rw.replace_with(op, "map", down.operands[0], steps=_text(1, [s for s in steps if s != ("add", 0)]))
     return True
 
 
@@ -164,13 +154,14 @@ def _along(make: Make, op: Op, v: Value) -> Value:
     return v if math.prod(v.shape) == 1 else make.reshape(v, *v.shape, *[1] * (rank - 1 - axis))
 
 
-def _mapped(make: Make, given: list[Value], steps: list[tuple[str, float | str]]) -> Value:
-    """Return steps that each take the value before them, and a number or the value at a place."""
-    text, at = [], 0
-    for kind, other in steps:
-        text.append(f"{kind} %{at} {other if type(other) is str else repr(float(other))}")
-        at = len(given) + len(text) - 1
-    return make("map", make.convert(given[0], _F32), *given[1:], steps="; ".join(text))
+def _text(given: int, steps: Sequence[tuple[str, float | str]]) -> str:
+    """Return steps on so many values that each take the value before them, and a number or the value at a place."""
+    places = [0, *range(given, given + len(steps))]
+    return "; ".join([f"{kind} %{at} {n if type(n) is str else float(n)}" for at, (kind, n) in zip(places, steps)])
+
+
+def _mapped(make: Make, given: Sequence[Value], steps: Sequence[tuple[str, float | str]]) -> Value:
+    return make("map", make.convert(given[0], _F32), *given[1:], steps=_text(len(given), steps))
 
 
 @pattern("convert")
