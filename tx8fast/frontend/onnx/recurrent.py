@@ -100,8 +100,9 @@ def _unrolled(n: Node, names: list[str], x: Tensor, starts: list[Tensor | None])
             h, c = getattr(cell, kind.lower())(own, h, c)
             states[t] = h
         wholes.append(n.concat([n.reshape(states[t], (1, 1, batch, hidden)) for t in range(steps)], 0))
-        lasts.append(n.reshape(h, (1, batch, hidden)))
-        cells.append(n.reshape(h if c is None else c, (1, batch, hidden)))
+        last = states[times[-1]]
+        lasts.append(n.reshape(last, (1, batch, hidden)))
+        cells.append(n.reshape(last if c is None else c, (1, batch, hidden)))
     return [n.concat(wholes, 1), n.concat(lasts, 0), n.concat(cells, 0)]
 
 
