@@ -335,12 +335,19 @@ def test_rotation_of_files_that_do_not_say_its_base(family):
     assert c.ropes[0].theta == BASES[family]
 
 
-@pytest.mark.parametrize(
-    "family, windows", [("mistral", (3, 3)), ("phi3", (3, 3)), ("starcoder2", (3, 3)), ("ministral", (3, 0))]
-)
+@pytest.mark.parametrize("family, windows", [("phi3", (3, 3)), ("starcoder2", (3, 3)), ("ministral", (3, 0))])
 def test_families_that_do_not_read_the_kinds_of_layers(family, windows):
     raw = {"model_type": family, **SIZES, "sliding_window": 3, "layer_types": TYPES}
     assert parse_config(raw, "c").windows == windows
+
+
+def test_a_mistral_with_kinds_of_layers_is_a_ministral_unless_it_is_a_section():
+    """So does AutoConfig; a section is read by the class that its own `model_type` names."""
+    text = {**SIZES, "sliding_window": 3, "layer_types": TYPES}
+    alone = parse_config({"model_type": "mistral", **text}, "c")
+    assert alone == parse_config({"model_type": "ministral", **text}, "c") and alone.windows == (3, 0)
+    section = {"model_type": "mistral3", "text_config": {"model_type": "mistral", **text}}
+    assert parse_config(section, "c").windows == (3, 3)
 
 
 @pytest.mark.parametrize(

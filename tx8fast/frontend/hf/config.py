@@ -52,6 +52,8 @@ def parse_config(
         raise UnsupportedError(f"{doing}: --as {as_family} is no family, supported are {', '.join(MODEL_TYPES)}")
     whole, outer = kind, raw.get("tie_word_embeddings")
     kind, raw = piece_of(kind, raw, part, doing)
+    if kind == whole and kind in FAMILIES:
+        kind = next((other for key, other in FAMILIES[kind].becomes.items() if key in raw), kind)
     if dims:
         raw = _sized(kind, raw, dims, doing)
     if kind in FAMILIES:

@@ -80,7 +80,8 @@ class Family:
 
     `honours`: the particulars in words, for the documentation. `keys`: usual key -> the family's own spelling.
     `sections`: nested objects whose keys count as the config's own. `defaults`: keys that published files leave out. `aliases`:
-    newer spelling -> the one read here. `counted`: keys that newer files leave out -> the list whose length they are. `fixed`: keys of which only these values are supported. `inner`: hidden units per
+    newer spelling -> the one read here. `counted`: keys that newer files leave out -> the list whose length they are. `fixed`: keys of which only these values are supported. `becomes`: key of a config of its own, not of
+    a section -> the family that the library takes it for where the key stands. `inner`: hidden units per
     column of the model where the config does not say. `fields`: field of ModelConfig -> its value, or a function that reads
     it; `parts`: functions that read several fields at once, after those. `sized`: the caller chooses the
     size of the image. `pairs_lanes`: converters to GGUF reorder queries and keys.
@@ -96,6 +97,7 @@ class Family:
     aliases: Mapping[str, str] = field(default_factory=dict)
     counted: Mapping[str, str] = field(default_factory=dict)
     fixed: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    becomes: Mapping[str, str] = field(default_factory=dict)
     norm: str = "rms"
     inner: float = 0.0
     encoder: bool = False

@@ -106,7 +106,7 @@ def _minicpm_base(r: Reader, f: Fields) -> float:
 
 FAMILIES: dict[str, Family] = {
     "llama": _LLAMA,
-    "mistral": _PLAIN.like("an attention window in all layers", fields={"windows": all_layers(4096)}),
+    "mistral": _PLAIN.like("an attention window in all layers", fields={"windows": all_layers(4096)}, becomes={"layer_types": "ministral"}),
     "qwen2": _PLAIN.like("query, key and value biases, windows from a layer on",
                          fields={"qkv_bias": True, "windows": chosen_layers}),
     "qwen3": _PLAIN.like("per-head query and key norms, windows from a layer on", defaults={"head_dim": 128},
