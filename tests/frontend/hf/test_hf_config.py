@@ -39,6 +39,7 @@ def test_defaults_of_the_families():
         "silu",
     )
     assert c.dtype is None and not c.tied and not c.qkv_bias and c.windows == (0,) * 8
+    raw["num_key_value_heads"] = 4
     assert parse_config({"model_type": "qwen2", **raw}, "c").qkv_bias
     q3 = parse_config({"model_type": "qwen3", **raw}, "c")
     assert q3.qk_norm == "head" and q3.head_dim == 128 and not q3.qkv_bias

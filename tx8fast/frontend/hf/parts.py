@@ -15,7 +15,8 @@ _LLAMA_7B = {"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads"
 #: what such configs leave out of a section because the library has it as default, by the section's family
 SECTION_DEFAULTS: dict[str, dict[str, Any]] = {
     "llama": {**_LLAMA_7B, "intermediate_size": 11008, "vocab_size": 32000},
-    "mistral": {**_LLAMA_7B, "intermediate_size": 14336, "num_key_value_heads": 8, "vocab_size": 32000},
+    "mistral": {**_LLAMA_7B, "intermediate_size": 14336, "vocab_size": 32000},
+    "qwen3_vl_moe_text": {"tie_word_embeddings": False},  # the whole ties the logits, by a default of its own
 }
 #: keys outside of a section that hold for it too
 _OUTER = ("torch_dtype", "dtype", "tie_word_embeddings", "quantization_config")

@@ -96,6 +96,7 @@ _ELECTRA = _BERT.like(
         outer={**{k: v for k, v in _BERT.names.outer.items() if k != "pooler"}, "project_in": "embeddings_project"},
     ),
     parts=(_narrow,),
+    defaults={"num_attention_heads": 4},
 )
 _ALBERT = _BERT.like(
     "an encoder whose layers share their parameters, and whose words are narrower; pooler where the checkpoint has it",

@@ -109,6 +109,15 @@ _QWEN3_VL_MOE = _QWEN3_MOE.like(
         up_proj=Stack("mlp.experts.gate_up_proj", _SIDES, 1, turned=True),
         down_proj=Stack("mlp.experts.down_proj", ("e", "i", "h"), turned=True),
     ),
+    # whatever `norm_topk_prob` says, which the library does not read here
+    parts=(lambda r, f: {"experts": replace(f["experts"], normalise=True)},),
+    defaults={
+        "num_key_value_heads": 16,
+        "num_experts": 60,
+        "num_experts_per_tok": 4,
+        "rope_theta": 500000.0,
+        "tie_word_embeddings": True,
+    },
 )
 
 _GLM4_MOE = Family(
@@ -121,6 +130,7 @@ _GLM4_MOE = Family(
     ),
     defaults={
         "rms_norm_eps": 1e-5,
+        "num_key_value_heads": 8,
         "n_routed_experts": 128,
         "num_experts_per_tok": 8,
         "first_k_dense_replace": 1,
@@ -154,7 +164,7 @@ _QWEN2_MOE = Family(
             shared_gate=True,
         ),
     ),
-    defaults={"num_experts": 60, "num_experts_per_tok": 4},
+    defaults={"num_key_value_heads": 16, "num_experts": 60, "num_experts_per_tok": 4},
     aliases={"num_local_experts": "num_experts"},
 )
 _OLMOE = Family(
@@ -174,7 +184,7 @@ _PHIMOE = Family(
     norm="layer",
     aliases={"num_experts": "num_local_experts"},
     fixed={"num_experts_per_tok": (2,)},  # the sparse mixer draws two
-    defaults={"num_local_experts": 16, "num_experts_per_tok": 2, "rope_theta": 1e6},
+    defaults={"num_key_value_heads": 8, "num_local_experts": 16, "num_experts_per_tok": 2, "rope_theta": 1e6},
 )
 _HALVES = ("e", "2i", "h")
 _GRANITEMOE = llama.FAMILIES["granite"].like(
@@ -320,6 +330,7 @@ _LLAMA4 = Family(
     defaults={
         "rms_norm_eps": 1e-5,
         "head_dim": 128,
+        "num_key_value_heads": 8,
         "num_local_experts": 16,
         "num_experts_per_tok": 1,
         "rope_theta": 500000.0,
@@ -341,7 +352,7 @@ _DOTS1 = Family(
     {**biases(), "qk_norm": "head", "windows": _late_windows},
     (rotation(), grouped(1, scores="sigmoid", group_score="top2", normalise=flag("norm_topk_prob"), correction=True)),
     aliases=_ROUTED,
-    defaults={"first_k_dense_replace": 0},
+    defaults={"first_k_dense_replace": 0, "num_key_value_heads": 32},
 )
 
 
@@ -357,7 +368,7 @@ _MINIMAX_M2 = Family(
     BLOCK_SPARSE.but(correction="block_sparse_moe.e_score_correction_bias"),
     {"qk_norm": "full"},
     (_rotary_share, routed("num_local_experts", scores="sigmoid", normalise=True, correction=True)),
-    defaults={"head_dim": 128, "rope_theta": 5e6},
+    defaults={"head_dim": 128, "num_key_value_heads": 8, "rope_theta": 5e6},
     aliases={"num_experts": "num_local_experts"},
 )
 _GRANITE_SHARED = _GRANITEMOE.like(

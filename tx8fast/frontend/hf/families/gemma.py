@@ -19,7 +19,12 @@ _GEMMA = Family(
     (rotation(),),
     keys={"hidden_act": "hidden_activation"},
     fixed={"use_bidirectional_attention": (False,)},
-    defaults={"head_dim": 256, "tie_word_embeddings": True, "hidden_activation": "gelu_pytorch_tanh"},
+    defaults={
+        "head_dim": 256,
+        "num_key_value_heads": 16,
+        "tie_word_embeddings": True,
+        "hidden_activation": "gelu_pytorch_tanh",
+    },
 )
 _GEMMA2 = _GEMMA.like(
     "norms before and after each part, soft caps, `query_pre_attn_scalar`, every other layer with a window",
@@ -30,6 +35,7 @@ _GEMMA2 = _GEMMA.like(
         "attention_cap": cap("attn_logit_softcapping", 50.0),
         "logits_cap": cap("final_logit_softcapping", 30.0),
     },
+    defaults={"num_key_value_heads": 4},
 )
 _GEMMA3 = replace(
     _GEMMA2.like(
@@ -42,7 +48,6 @@ _GEMMA3 = replace(
         },
         defaults={
             "num_attention_heads": 8,
-            "num_key_value_heads": 4,
             "vocab_size": 262208,
             "hidden_size": 2304,
             "intermediate_size": 9216,

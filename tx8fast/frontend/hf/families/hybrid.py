@@ -10,10 +10,11 @@ from typing import Any
 
 from tx8fast.frontend.hf.families.experts import FAMILIES as EXPERTS
 from tx8fast.frontend.hf.families.names import LLAMA, OUTER
-from tx8fast.frontend.hf.family import Family, Fields, Names, Part, biases, flag
+from tx8fast.frontend.hf.family import Family, Fields, Names, Part, Read, biases, flag
 from tx8fast.frontend.hf.reader import Reader, finite
 from tx8fast.frontend.hf.rope import rotation
 from tx8fast.frontend.hf.states import Scan
+from tx8fast.frontend.hf.windows import size_or_none
 
 _KINDS = {
     "mamba": "scan",
@@ -34,14 +35,16 @@ def _scan(
     conv_bias: str = "mamba_conv_bias",
     bias: str = "mamba_proj_bias",
     inner: str = "mamba_expand",
+    total: Read | None = None,
     **more: Any,
 ) -> Part:
-    """Read a scan; the arguments name its keys. `inner`: that of its width per column of the model; `more`: fields of `Scan`."""
+    """Read a scan; the arguments name its keys. `inner`: that of its width per column of the model, `total`: reads that width outright, 0 = not given; `more`: fields of `Scan`."""
 
     def read(r: Reader, f: Fields) -> Fields:
         number = r.size(heads, 128) or 1
         if r.value(width, "auto") == "auto":
-            lanes = int((r.number(inner, 2) or 1) * (f["hidden"] or 1)) // number or 1
+            lanes = (total(r, f) if total else 0) or int((r.number(inner, 2) or 1) * (f["hidden"] or 1))
+            lanes = lanes // number or 1
         else:
             lanes = r.size(width) or 1
         shared = r.size(groups, 1) or 1
@@ -227,7 +230,15 @@ _FALCON_H1 = Family(
     "attention and a state-space scan side by side in every layer, multipliers of what the matrices give",
     _FED,
     {"mlp_bias": flag("mlp_bias")},
-    (rotation(), _scan(norm=flag("mamba_rms_norm"), norm_first=flag("mamba_norm_before_gate", True)), _multipliers),
+    (
+        rotation(),
+        _scan(
+            total=lambda r, f: size_or_none(r, "mamba_d_ssm", 1024),
+            norm=flag("mamba_rms_norm"),
+            norm_first=flag("mamba_norm_before_gate", True),
+        ),
+        _multipliers,
+    ),
     defaults={"rms_norm_eps": 1e-5, "num_key_value_heads": 8},
     fixed={
         "hidden_act": ("silu",),

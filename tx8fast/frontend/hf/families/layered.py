@@ -57,7 +57,7 @@ FAMILIES: dict[str, Family] = {
                                  self_attn__k_norm="self_attn.k_layernorm.norms.{}"),
                        {"qkv_bias": flag("use_qkv_bias"), "qk_norm": when("qk_layernorm", "heads"),
                         "parallel": flag("use_parallel_residual"), "one_norm": flag("use_parallel_residual")},
-                       (rotation(part=0.25),), norm="layer"),
+                       (rotation(part=0.25),), norm="layer", defaults={"num_key_value_heads": 32}),
     "starcoder2": Family("one switch for all biases, a window in all layers",
                          LLAMA.but("mlp.gate_proj", mlp__up_proj="mlp.c_fc", mlp__down_proj="mlp.c_proj"),
                          {**biases("use_bias", True, mlp_bias=flag("use_bias", True)), "gated": False, "windows": all_layers()},

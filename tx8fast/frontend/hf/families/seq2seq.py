@@ -261,7 +261,12 @@ def _same_words(r: Reader, f: Fields) -> Fields:
 
 def _marian(side: str, honours: str) -> Family:
     family = _bart(side, honours, False, _FROM_0)
-    return family.like(family.honours, parts=(_same_words,), fixed={"share_encoder_decoder_embeddings": (True,)})
+    return family.like(
+        family.honours,
+        parts=(_same_words,),
+        fixed={"share_encoder_decoder_embeddings": (True,)},
+        defaults={"vocab_size": 58101},
+    )
 
 
 def _m2m(side: str, honours: str) -> Family:

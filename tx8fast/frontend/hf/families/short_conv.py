@@ -88,7 +88,12 @@ _LFM2_MOE = _LFM2.like(
         correction="feed_forward.expert_bias",
     ),
     parts=(_lfm2_moe,),
-    defaults={"block_auto_adjust_ff_dim": False, "num_experts": 32, "num_experts_per_tok": 4},
+    defaults={
+        "intermediate_size": 7168,
+        "block_auto_adjust_ff_dim": False,
+        "num_experts": 32,
+        "num_experts_per_tok": 4,
+    },
 )
 
 FAMILIES: dict[str, Family] = {"lfm2": _LFM2, "lfm2_moe": _LFM2_MOE}
