@@ -192,9 +192,12 @@ def test_what_no_zamba_has_is_told(tmp_path, change, problem):
         read_config(tmp_path / "config.json")
 
 
-def test_an_olmo_hybrid_saved_again_has_its_convolutions_in_equal_parts(tmp_path):
-    """The library joins those of queries, keys and values and cuts them into thirds, whatever their widths are."""
-    (tmp_path / "config.json").write_text(json.dumps(config_of("olmo_hybrid") | {"linear_value_head_dim": 12}))
+@pytest.mark.parametrize(
+    ("width", "value_rows", "thirds"), [(12, 48, [24, 24, 24]), (11, 44, [23, 23, 22]), (10, 40, [22, 22, 20])]
+)
+def test_an_olmo_hybrid_saved_again_has_its_convolutions_in_equal_parts(tmp_path, width, value_rows, thirds):
+    """The library joins those of queries, keys and values and cuts them into thirds, the last of which may be smaller, whatever their widths are."""
+    (tmp_path / "config.json").write_text(json.dumps(config_of("olmo_hybrid") | {"linear_value_head_dim": width}))
     options = HfOptions(batch=BATCH, seq=SEQ)
     named = import_hf(tmp_path / "config.json", options).weights
     shapes = [(k, list(named[k].shape)) for k in sorted(named.keys()) if not k.startswith("%")]
@@ -204,7 +207,9 @@ def test_an_olmo_hybrid_saved_again_has_its_convolutions_in_equal_parts(tmp_path
     wanted = run_graph(import_hf(tmp_path, options), feed)["logits"]
     for i in (0, 2):
         keys = [f"model.layers.{i}.linear_attn.{letter}_conv1d.weight" for letter in "qkv"]
-        assert [weights[k].shape[0] for k in keys] == [12, 12, 48]
-        weights |= dict(zip(keys, np.split(np.concatenate([weights[k] for k in keys]), 3), strict=True))
+        assert [weights[k].shape[0] for k in keys] == [12, 12, value_rows]
+        weights |= dict(
+            zip(keys, np.split(np.concatenate([weights[k] for k in keys]), np.cumsum(thirds)[:2]), strict=True)
+        )
     write_weights(tmp_path, weights)
     np.testing.assert_array_equal(run_graph(import_hf(tmp_path, options), feed)["logits"], wanted)

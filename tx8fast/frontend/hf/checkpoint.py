@@ -143,9 +143,10 @@ def _prefix(c: ModelConfig, entries: Entries | None) -> str:
 def _as_stored(slot: Slot, entries: Entries) -> Slot:
     """Return the slot in the shape that the checkpoint has, if it has one of those known."""
     entry = entries.get(slot.keys[0])
-    if slot.other is None or entry is None or entry.shape == slot.stored or entry.shape != slot.other.stored:
+    if slot.other is None or entry is None or entry.shape == slot.stored:
         return slot
-    return slot.other
+    entry = entries.get(slot.other.keys[0])
+    return slot.other if entry is not None and entry.shape == slot.other.shapes()[0] else slot
 
 
 def _present(c: ModelConfig, prefix: str, entries: Entries) -> list[Slot]:
@@ -169,14 +170,15 @@ class _Binder:
         self.problems: list[str] = []
 
     def bind(self, slot: Slot) -> Bound:
-        keys = [self.stored(key, slot.stored) for key in slot.keys]
+        shapes = slot.shapes()
+        keys = [self.stored(key, shape) for key, shape in zip(slot.keys, shapes, strict=True)]
         if any(k not in self.table for k in keys):
             return Bound(keys[0], slot.flipped)  # reported as a problem
         key = keys[0]
         dtype = self.table[key].dtype
         if slot.expert:
             shape = list(slot.stored)
-            shape[slot.axis] *= len(keys)
+            shape[slot.axis] = sum(s[slot.axis] for s in shapes)
             joined = replace(slot, name=slot.name + ".joined") if slot.steps else slot
             key = self._derived(joined, "concat", {"axis": slot.axis}, keys, tuple(shape), dtype)
         if slot.steps:

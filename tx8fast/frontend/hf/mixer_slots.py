@@ -74,15 +74,16 @@ def delta(s: SlotList, i: int) -> Iterator[Slot]:
 def _delta_apart(s: SlotList, i: int) -> Iterator[Slot]:
     c: Delta = s.c.keeper("delta")
     key, at, h = s.key(i, "delta"), f"layers.{i}.delta.", s.c.hidden
-    third, rest = divmod(2 * c.keys + c.values, 3)
+    third = -(-(2 * c.keys + c.values) // 3)
+    lengths = (third, third, 2 * c.keys + c.values - 2 * third)
     thirds, first = tuple(f"{key}.{letter}_conv1d.weight" for letter in "qkv"), 0
     for name, rows in (("query", c.keys), ("key", c.keys), ("value", c.values)):
         yield from _whole(f"{at}{name}_proj", f"{key}.{name[0]}_proj", rows, h, False)
         for slot in _taps(f"{at}{name}_conv", f"{key}.{name[0]}_conv1d", rows, c.taps, False):
-            # the library joins the three, and saves them again cut into equal parts, however wide they were
+            # the library joins the three, and saves them again cut into equal parts but for the last, however wide they were
             steps = (*part((rows, 1, c.taps), (first, 0, 0)), *slot.steps)
-            other = replace(slot, keys=thirds, stored=(third, 1, c.taps), steps=steps, expert=True)
-            yield slot if rest else replace(slot, other=other)
+            other = replace(slot, keys=thirds, stored=(third, 1, c.taps), lengths=lengths, steps=steps, expert=True)
+            yield replace(slot, other=other)
         first += rows
     for name, letter, rows in (("gate", "g", c.values), ("pace", "b", c.value_heads), ("step", "a", c.value_heads)):
         yield from _whole(f"{at}{name}_proj", f"{key}.{letter}_proj", rows, h, False)

@@ -22,7 +22,8 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """`keys`: stored tensors, all of shape `stored`, joined along `axis` if `expert`; or one. `steps` take a part of it.
+    """`keys`: stored tensors, all of shape `stored`, joined along `axis` if `expert`; or one. `lengths`: theirs along `axis`, where
+    they differ. `steps` take a part of it.
 
     `shift` is added to every element. A matrix is [out, in]; `flipped` ones are [in, out]. `optional`: a checkpoint may lack it.
     `other`: the same slot of a checkpoint that stores it in another shape.
@@ -38,6 +39,12 @@ class Slot:
     expert: bool = False
     optional: bool = False
     other: Slot | None = None
+    lengths: tuple[int, ...] = ()
+
+    def shapes(self) -> list[Shape]:
+        """Return the shape of every stored tensor."""
+        before, behind = self.stored[: self.axis], self.stored[self.axis + 1 :]
+        return [(*before, n, *behind) for n in self.lengths] or [self.stored] * len(self.keys)
 
 
 #: names in GGUF files, which all families share
