@@ -79,3 +79,12 @@ def test_a_head_that_only_the_section_ties_is_read_where_it_is_stored():
 def test_formats_as_the_library_prints_them(key, written, meant):
     raw = {k: v for k, v in published("smollm-135m").items() if "dtype" not in k}
     assert parse_config({**raw, key: written}, "c").dtype == meant
+
+
+SMOOTH = [path.stem for path in sorted(PUBLISHED.glob("*.json")) if '"silu"' in path.read_text()]
+
+
+@pytest.mark.parametrize("name", SMOOTH)
+def test_swish_is_another_name_of_silu(name: str):
+    spelled = (PUBLISHED / f"{name}.json").read_text().replace('"silu"', '"swish"')
+    assert parse_config(json.loads(spelled), "c") == parse_config(published(name), "c")

@@ -26,6 +26,8 @@ ACTIVATIONS = {
     "xielu": "xielu",
     "quick_gelu": "quick_gelu",
 }
+#: what configs call the activation of parts that have no other
+SILU = tuple(name for name, op in ACTIVATIONS.items() if op == "silu")
 Fields = dict[str, Any]
 Read = Callable[[Reader, Fields], Any]
 Part = Callable[[Reader, Fields], Fields]

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from tx8fast.frontend.hf.families.experts import FAMILIES as EXPERTS
 from tx8fast.frontend.hf.families.names import LLAMA
-from tx8fast.frontend.hf.family import Family, Fields, biases, flag, size
+from tx8fast.frontend.hf.family import SILU, Family, Fields, biases, flag, size
 from tx8fast.frontend.hf.reader import Reader
 from tx8fast.frontend.hf.rope import rotation, section_of
 from tx8fast.frontend.hf.routing import routed, spaced
@@ -56,7 +56,7 @@ _QWEN3_NEXT = Family(
     ),
     defaults={**_DELTA_DEFAULTS, "num_experts": 512, "num_experts_per_tok": 10, "moe_intermediate_size": 512},
     aliases={"num_local_experts": "num_experts"},
-    fixed={"hidden_act": ("silu",)},
+    fixed={"hidden_act": SILU},
 )
 _QWEN3_5 = Family(
     "gated delta networks, gated attention with rotation of a quarter of each head in every fourth layer, gains stored less one",
@@ -64,7 +64,7 @@ _QWEN3_5 = Family(
     {**biases(), "qk_norm": "head", "norm_offset": 1.0, "attention_gate": True},
     (rotation(part=0.25), _delta),
     defaults={**_DELTA_DEFAULTS, "num_key_value_heads": 4},
-    fixed={"hidden_act": ("silu",)},
+    fixed={"hidden_act": SILU},
 )
 _QWEN3_5_MOE = _QWEN3_5.like(
     "a qwen3_5_text with routed experts and a shared one behind a gate",
@@ -135,7 +135,7 @@ _OLMO_HYBRID = Family(
     ),
     {**biases(), "qk_norm": "full"},
     (rotation(), _olmo),
-    fixed={"hidden_act": ("silu",)},
+    fixed={"hidden_act": SILU},
 )
 
 FAMILIES: dict[str, Family] = {

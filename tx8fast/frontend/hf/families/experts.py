@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from tx8fast.frontend.hf.families import llama
 from tx8fast.frontend.hf.families.names import BLOCK_SPARSE, LATENT, LLAMA, MOE, OUTER
-from tx8fast.frontend.hf.family import Family, Fields, Names, Stack, biases, flag, number, size, when
+from tx8fast.frontend.hf.family import SILU, Family, Fields, Names, Stack, biases, flag, number, size, when
 from tx8fast.frontend.hf.reader import Reader
 from tx8fast.frontend.hf.rope import rotation, unturned
 from tx8fast.frontend.hf.routing import grouped, latent_attention, routed, spaced
@@ -231,8 +231,8 @@ _DBRX = Family(
     sections=("attn_config", "ffn_config"),
     norm="layer",
     fixed={
-        "hidden_act": ("silu",),
-        "ffn_act_fn": ({"name": "silu"},),
+        "hidden_act": SILU,
+        "ffn_act_fn": tuple({"name": name} for name in SILU),
         "moe_normalize_expert_weights": (1, 1.0),
         "moe_jitter_eps": (0, 0.0),
     },
@@ -272,7 +272,7 @@ _GPT_OSS = Family(
             "original_max_position_embeddings": 4096,
         },
     },
-    fixed={"hidden_act": ("silu",)},
+    fixed={"hidden_act": SILU},
     aliases={"experts_per_token": "num_experts_per_tok", "num_experts": "num_local_experts"},
 )
 

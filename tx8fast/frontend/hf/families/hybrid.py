@@ -10,7 +10,7 @@ from typing import Any
 
 from tx8fast.frontend.hf.families.experts import FAMILIES as EXPERTS
 from tx8fast.frontend.hf.families.names import LLAMA, OUTER
-from tx8fast.frontend.hf.family import Family, Fields, Names, Part, Read, biases, flag
+from tx8fast.frontend.hf.family import SILU, Family, Fields, Names, Part, Read, biases, flag
 from tx8fast.frontend.hf.reader import Reader, finite
 from tx8fast.frontend.hf.rope import rotation
 from tx8fast.frontend.hf.states import Scan
@@ -146,7 +146,7 @@ _MAMBA2 = Family(
         "hidden_size": 4096,
         "num_hidden_layers": 64,
     },
-    fixed={"hidden_act": ("silu",), "rms_norm": (True,)},
+    fixed={"hidden_act": SILU, "rms_norm": (True,)},
 )
 _SCAN_NAMES = LLAMA.but(scan="mamba")
 _FED = _SCAN_NAMES.but(
@@ -160,7 +160,7 @@ _BAMBA = Family(
     {**biases(), "mlp_bias": flag("mlp_bias")},
     (rotation(part=0.5), _scan(), _attention_at("attn_layer_indices")),
     defaults={"rms_norm_eps": 1e-5, "num_key_value_heads": 8},
-    fixed={"hidden_act": ("silu",), "partial_rotary_factor": (0.5,)},
+    fixed={"hidden_act": SILU, "partial_rotary_factor": (0.5,)},
 )
 
 
@@ -190,7 +190,7 @@ _GRANITE_HYBRID = replace(
         ),
     ),
     parts=(rotation(), _scan(), _layers("layer_types", _KINDS, "scan"), _granite_experts, _granite),
-    fixed={**_GRANITE.fixed, "hidden_act": ("silu",)},  # of the state-space layers, too
+    fixed={**_GRANITE.fixed, "hidden_act": SILU},  # of the state-space layers, too
 )
 
 
@@ -241,7 +241,7 @@ _FALCON_H1 = Family(
     ),
     defaults={"rms_norm_eps": 1e-5, "num_key_value_heads": 8},
     fixed={
-        "hidden_act": ("silu",),
+        "hidden_act": SILU,
         "attention_bias": (False,),
         "projectors_bias": (False,),
         "mamba_proj_bias": (False,),
@@ -330,7 +330,7 @@ _NEMOTRON_H = Family(
         "mamba_head_dim": 64,
         "ssm_state_size": 128,
     },
-    fixed={"mamba_hidden_act": ("silu",), "use_bias": (False,), "tie_word_embeddings": (False,)},
+    fixed={"mamba_hidden_act": SILU, "use_bias": (False,), "tie_word_embeddings": (False,)},
 )
 
 FAMILIES: dict[str, Family] = {

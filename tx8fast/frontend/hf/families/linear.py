@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from tx8fast.frontend.hf.families.names import ATTENTION, BLOCK_SPARSE, LATENT
-from tx8fast.frontend.hf.family import Family, Fields, Read, flag
+from tx8fast.frontend.hf.family import SILU, Family, Fields, Read, flag
 from tx8fast.frontend.hf.reader import Reader
 from tx8fast.frontend.hf.rope import rotation
 from tx8fast.frontend.hf.routing import grouped, latent_attention, routed
@@ -42,7 +42,7 @@ _MINIMAX = Family(
     (rotation(theta=1e6), _minimax, routed("num_local_experts", normalise=True)),
     defaults={"rms_norm_eps": 1e-5, "num_key_value_heads": 8, "num_local_experts": 8, "num_experts_per_tok": 2},
     aliases={"num_experts": "num_local_experts"},
-    fixed={"hidden_act": ("silu",)},
+    fixed={"hidden_act": SILU},
 )
 
 
@@ -147,7 +147,7 @@ _KIMI_LINEAR = Family(
     fixed={
         "moe_router_activation_func": ("sigmoid",),
         "mla_use_nope": (True,),
-        "hidden_act": ("silu",),
+        "hidden_act": SILU,
         "num_nextn_predict_layers": (0,),
         "tie_word_embeddings": (False,),
     },

@@ -9,7 +9,7 @@ import struct
 from dataclasses import replace
 
 from tx8fast.frontend.hf.families.names import LLAMA, Names
-from tx8fast.frontend.hf.family import Family, Fields, Part, Read, cap, flag
+from tx8fast.frontend.hf.family import SILU, Family, Fields, Part, Read, cap, flag
 from tx8fast.frontend.hf.reader import Reader
 from tx8fast.frontend.hf.rope import rotation
 from tx8fast.frontend.hf.routing import routed
@@ -77,7 +77,7 @@ _MAMBA = Family(
     (selective(_expanded), _bare),
     keys={"rms_norm_eps": "layer_norm_epsilon"},
     inner=2,
-    fixed={"hidden_act": ("silu",)},
+    fixed={"hidden_act": SILU},
     defaults={
         "layer_norm_epsilon": 1e-5,
         "num_attention_heads": 1,
@@ -127,7 +127,7 @@ _JAMBA = Family(
     ),
     defaults={"num_key_value_heads": 8, "num_experts": 16, "num_experts_per_tok": 2},
     aliases={"num_local_experts": "num_experts"},
-    fixed={"hidden_act": ("silu",), "sliding_window": (None,)},
+    fixed={"hidden_act": SILU, "sliding_window": (None,)},
 )
 
 

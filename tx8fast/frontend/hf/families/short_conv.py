@@ -6,7 +6,7 @@ May import: frontend.hf. Must not: know the IR or weights.
 from __future__ import annotations
 
 from tx8fast.frontend.hf.families.names import LLAMA
-from tx8fast.frontend.hf.family import Family, Fields, flag
+from tx8fast.frontend.hf.family import SILU, Family, Fields, flag
 from tx8fast.frontend.hf.reader import Reader
 from tx8fast.frontend.hf.rope import rotation
 from tx8fast.frontend.hf.routing import routed
@@ -58,7 +58,7 @@ _LFM2 = Family(
     (rotation(theta=1e6), _lfm2),
     keys={"rms_norm_eps": "norm_eps"},
     defaults={"norm_eps": 1e-5, "num_key_value_heads": 8, "intermediate_size": 12288},
-    fixed={"hidden_act": ("silu",)},
+    fixed={"hidden_act": SILU},
 )
 
 

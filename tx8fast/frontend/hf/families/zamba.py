@@ -8,7 +8,7 @@ from __future__ import annotations
 from tx8fast.frontend.hf.families.hybrid import least
 from tx8fast.frontend.hf.families.names import OUTER
 from tx8fast.frontend.hf.families.recurrent import mamba_keys
-from tx8fast.frontend.hf.family import Family, Fields, Names
+from tx8fast.frontend.hf.family import SILU, Family, Fields, Names
 from tx8fast.frontend.hf.reader import Reader
 from tx8fast.frontend.hf.rope import rotation
 from tx8fast.frontend.hf.spec import Shared
@@ -139,7 +139,7 @@ _ZAMBA = Family(
     keys={"head_dim": "attention_head_dim"},
     defaults={"rms_norm_eps": 1e-5, "hidden_act": "gelu", "tie_word_embeddings": True, "num_key_value_heads": 16},
     fixed={
-        "hidden_mamba_act": ("silu",),
+        "hidden_mamba_act": SILU,
         "tie_word_embeddings": (True,),  # else every place has a layer of its own, too
     },
 )
