@@ -211,7 +211,9 @@ def _bounds(model: str | os.PathLike[str], name: str, bounds: tuple[int, ...], o
     longer = [b for b in bounds if b > 1]  # a program for one token is never given less
     with api.quiet_collector():
         length = min(longer[0], PROBE)
-        load = lambda n: open_model(model, **at_length(options, name, n).import_options())  # noqa: E731
+        # a reader leaves out masks and factors that do nothing at a length: of all lengths the longest one's graph is compared
+        whole = {"longest": bounds[-1]} if built_here(model) and name in ("seq", "past") else {}
+        load = lambda n: open_model(model, **at_length(options, name, n).import_options(), **whole)  # noqa: E731
         after_passes = partial(_passes, options=options)
         probe = load(length)
         probes = Probes(probe, length, load, doing)

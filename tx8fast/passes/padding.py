@@ -28,19 +28,16 @@ from tx8fast.ir.program import IRProgram
 from tx8fast.ir.types import TensorType
 from tx8fast.numerics.formats import INTS
 from tx8fast.passes.effects import is_parameter
-from tx8fast.passes.padding_places import looked_up, written
+from tx8fast.passes.padding_places import HIDDEN, LATE, Key, looked_up, lowest, shown, tails_of, written
 from tx8fast.passes.same_lengths import Varying
 from tx8fast.records import dataclass
+from tx8fast.weights.derived import evaluate
+from tx8fast.weights.dtypes import np_dtype
 
-#: scores this far below the others get a probability of exactly zero
-HIDDEN = -5e3
 #: constants above this are taken for weights
 TABLE_BYTES = 1 << 20
-#: tail of an index vector: from n on every element is at least n
-LATE = "late"
 #: stands for an element below n, as the position of a new token in a cache of n
 BELOW = "below"
-Key = tuple[int, int | None]
 #: kinds that take rows of their first operand
 _LOOKUPS = ("embedding", "gather", "gather_nd")
 _ORDER = {
@@ -112,7 +109,7 @@ class _Walk:
         if dirty is not None:
             made = [_State(why=dirty.why)] * len(op.results)
         elif not any(s.padded or s.tail or s.below for s in ins):
-            made = [_State(tail=self._constant_tail(r)) for r in op.results]
+            made = [_State(tail=tails_of(self._array(r))) for r in op.results]
         else:
             try:
                 made = self._transfer(op, ins)
@@ -154,7 +151,9 @@ class _Walk:
         for dims in rule.outs:
             axes = {d.identity: a for a, d in enumerate(dims) if d.identity is not None}
             if not kept <= axes.keys() or any(f in kept for d in dims if d.identity is None for f, _ in d.terms):
-                raise _Mixed("puts padded and other elements into one dimension")
+                raise _Mixed(
+                    "puts padded and other elements into one dimension; give batch 1 if the others are the batch, or compile each length by itself"
+                )
             out.append(_State(frozenset(axes[f] for f in kept)))
         if op.has(ELEMENTWISE) or op.kind in ("broadcast", "transpose", "reshape"):
             out[0].tail = self._tails(op, ins, rule)
@@ -178,6 +177,8 @@ class _Walk:
 
     def _summed(self, op: Op, ins: list[_State], rule: Rule, f: int) -> int | None:
         """A sum over padded factor `f`: some operand must be zero there. Return the factor of the row this holds for."""
+        if op.kind == "reduce" and op.attrs["op"] == "max":
+            return self._largest(op, ins[0], rule, f)
         if rule.combine == "add" and op.kind in ("gemm", "contract", "reduce"):
             if op.kind == "reduce" and op.attrs["op"] != "add":
                 raise _Mixed("reduces over a padded dimension")
@@ -194,6 +195,14 @@ class _Walk:
             if found:
                 return found[0]
         raise _Mixed("sums over a padded dimension whose tail is not known to be zero")
+
+    def _largest(self, op: Op, state: _State, rule: Rule, f: int) -> int | None:
+        """A maximum over padded factor `f`: no element of the tail may be the largest, as below a mask or among probabilities."""
+        dims = rule.ins[0]
+        for (axis, row), value in state.tail.items():
+            if dims[axis].identity == f and type(value) is float and value <= lowest(op.operands[0]):  # type: ignore[index]
+                return None if row is None else dims[row].identity  # type: ignore[index]
+        raise _Mixed("takes the largest over a padded dimension whose tail is not known to be below the others")
 
     def _softmax(self, op: Op, ins: list[_State], rule: Rule) -> _State:
         rank = len(op.result.shape)
@@ -332,31 +341,6 @@ class _Walk:
             (made,) = reference(op, arrays)
         return float(np.asarray(made, np.float64).reshape(-1)[0])
 
-    def _constant_tail(self, v: Value) -> dict[Key, Any]:
-        """Facts that hold of a constant's elements from n on, for every n from 1."""
-        array = self._array(v)
-        if array is None or not array.size:
-            return {}
-        a = array.astype(np.float64)
-        found: dict[Key, Any] = {}
-        for axis in range(a.ndim):
-            n = a.shape[axis]
-            if n < 2:
-                continue
-            tail = np.moveaxis(a, axis, -1)[..., 1:]
-            if (tail == tail.flat[0]).all():
-                found[axis, None] = float(tail.flat[0])
-            elif (np.moveaxis(a, axis, -1) >= np.arange(n)).all() and array.dtype.kind in "iu":
-                found[axis, None] = LATE
-            for row in range(a.ndim):
-                if row != axis and a.shape[row] == n:
-                    columns = np.moveaxis(a, (row, axis), (-2, -1))[..., ~np.tri(n, dtype=bool)]
-                    if (columns == columns.flat[0]).all():
-                        found[axis, row] = float(columns.flat[0])
-                    elif (columns <= HIDDEN).all():
-                        found[axis, row] = HIDDEN
-        return found
-
     def _array(self, v: Value) -> np.ndarray | None:
         """The value's elements if it is a constant or a computed table of up to `TABLE_BYTES`; weights stay unread."""
         if v not in self.arrays:
@@ -376,6 +360,9 @@ class _Walk:
         key = op.attrs["key"]
         place = self.program.weights.describe(key)
         made = place["kind"] == "array" or (place["kind"] == "derived" and not place["inputs"])
+        if place["kind"] == "derived" and made:
+            place = shown(place)
+            return evaluate(place["expr"], place["attrs"], (), tuple(place["shape"]), np_dtype(place["dtype"]))
         return self.program.weights.view(key) if made else None
 
 

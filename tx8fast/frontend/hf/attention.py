@@ -165,12 +165,12 @@ def _softmax(m: Blocks, i: int, s: Value, past: Past, at: str) -> Value:
     if c.attention_cap:
         s = m.b("tanh", m.scaled(s, scale / c.attention_cap, at + ".cap"), loc=at + ".cap")
         scale = c.attention_cap
-    seq, window = s.shape[-1], c.windows[i]
+    reach, window = m.reach(s.shape[-1]), c.windows[i]
     ahead = c.ahead or past is not None
     leaning = m.leaning.get(i if c.relative is not None and c.relative.each else 0)
     # a mask that also says what distance costs is added where nothing hides, too; chunks are no band
-    banded = not ahead and leaning is None and not 0 < c.sight(i)[1] < seq
-    visible = (0, window if window < seq else 0) if banded else ()
+    banded = not ahead and leaning is None and not 0 < c.sight(i)[1] < reach
+    visible = (0, window if window < reach else 0) if banded else ()
     mask = leaning or m.masks.get(c.sight(i))
     if c.encoder:
         mask = m.with_padding(mask)

@@ -38,6 +38,7 @@ class Blocks:
         self.source: Value | None = None  # the encoder's result that a prefill attends to
         self.padding: Value | None = None  # which of an encoder's rows are padding, [batch, 1, 1, rows]
         self.padded: dict[Value | None, Value] = {}  # masks that hide padding, too, by what they hide else
+        self.longest = 0  # tokens or slots that all masks and factors are made for, where that is more than there are
         self.grown: Value | None = None  # what queries without rotation are multiplied by, one number per token
         names = names_of(c)
         self.multipliers = dict(c.multipliers)
@@ -226,7 +227,7 @@ class Blocks:
             self.ropes[which] = self.rope_tables(which, seq)
         shared: dict[tuple[int, int], Value] = {}
         for sight in () if self.c.ahead else self._sights():
-            window, chunk = short = _within(sight, seq)
+            window, chunk = short = self._within(sight, seq)
             if short not in shared:
                 attrs = {"window": window, "value": self.mask_value, **({"chunk": chunk} if chunk else {})}
                 name = f"%causal_mask/{seq}" + (f"/{window}" if window else "") + (f"/chunk{chunk}" if chunk else "")
@@ -282,7 +283,7 @@ class Blocks:
         causal = b("le", slot, position, loc="mask.causal")
         shared: dict[tuple[int, int], Value] = {}
         for sight in self._sights():
-            window, chunk = short = _within(sight, past)
+            window, chunk = short = self._within(sight, past)
             if short not in shared:
                 seen = causal
                 if window:
@@ -305,6 +306,15 @@ class Blocks:
                 b("reshape", b("convert", position, dtype="f32", loc="growth"), shape=(1, 1), loc="growth")
             )
 
+    def reach(self, length: int) -> int:
+        """Return how many tokens decide which masks and factors a graph of `length` has."""
+        return max(length, self.longest)
+
+    def _within(self, sight: tuple[int, int], length: int) -> tuple[int, int]:
+        """Return the window and chunk that hide anything among `length` tokens."""
+        window, chunk = sight
+        return window if window < self.reach(length) else 0, chunk if chunk < self.reach(length) else 0
+
     def _sights(self) -> list[tuple[int, int]]:
         return list(dict.fromkeys(self.c.sight(i) for i in range(self.c.layers)))
 
@@ -314,7 +324,7 @@ class Blocks:
     def _grows(self, length: int) -> bool:
         """The first positions have the factor one."""
         g = self.c.growth
-        return g is not None and length - 1 + g.first >= g.step
+        return g is not None and self.reach(length) - 1 + g.first >= g.step
 
     def _growth(self, place: Value) -> Value:
         """Return what queries at `place` (f32) are multiplied by."""
@@ -326,9 +336,3 @@ class Blocks:
         grown = self.scaled(b("log", b("add", steps, one, loc=at), loc=at), g.factor, at)
         grown = b("add", grown, one, loc=at)
         return grown if self.dtype == "f32" else b("convert", grown, dtype=self.dtype, loc=at)
-
-
-def _within(sight: tuple[int, int], length: int) -> tuple[int, int]:
-    """Return the window and chunk that hide anything among `length` tokens."""
-    window, chunk = sight
-    return window if window < length else 0, chunk if chunk < length else 0

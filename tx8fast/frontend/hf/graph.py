@@ -31,6 +31,7 @@ def build(
     past: int | None,
     logits: str,
     parallel: Parallel,
+    longest: int = 0,
 ) -> dict[str, Value]:
     """Emit the whole model, as one chip of `parallel` computes it; return the named results.
 
@@ -38,10 +39,12 @@ def build(
     prefill that attends to an encoder's result, cross.{i}.key and .value; `args`: input_ids, for such a prefill encoder_hidden_states
     and for decode (`past` slots) position, past.{i}.<cache> and cross.{i}.<...>. Encoders: last_hidden_state and what they pool
     of it; `args`: input_ids (and token_type_ids), pixel_values or input_features. The mask constant must stay finite in
-    the format the graph is stored in and in the one it will be computed in.
+    the format the graph is stored in and in the one it will be computed in. longest: masks and factors are left out only where that many
+    tokens or slots need none, so that all lengths up to it have one graph.
     """
     mask_value = max(MASK_VALUE[weights.dtype], MASK_VALUE[compute_dtype])
     m = Blocks(ctx, b, c, weights, mask_value, parallel)
+    m.longest = longest
     if c.encoder:
         return encoder(m, args)
     if "inputs_embeds" in args:

@@ -152,6 +152,7 @@ def import_hf(path: str | os.PathLike[str], options: HfOptions) -> IRProgram:
         past=past,
         logits=options.logits,
         parallel=parallel,
+        longest=options.longest,
     )
     func.attrs["result_names"] = tuple(named)
     func.attrs["donated"] = _donated(list(types), list(named))

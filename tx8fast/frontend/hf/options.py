@@ -35,6 +35,7 @@ class HfOptions:
     batch: int = 1
     seq: int | None = None
     past: int | None = None
+    longest: int = 0  # make the graph that so many tokens or slots need, where that is more: windows and factors beyond the first ones
     dtype: str | None = None
     logits: str = "all"  # prefill: of all positions, of the "last" one, or "none"; decode: "none" leaves them away
     input: str = "ids"  # of a decoder: token ids, or "embeds", what stands for them in the model's width
