@@ -15,9 +15,10 @@ from pathlib import Path
 
 from tx8fast.errors import ConfigError, Tx8Error
 from tx8fast.files import open_input
+from tx8fast.ir.core import Op, Value
 from tx8fast.ir.program import IRProgram
 from tx8fast.ir.types import TensorType
-from tx8fast.passes.same_lengths import check_same_model
+from tx8fast.passes.same_lengths import check_same_model, computing, constant
 
 #: of a file at most so many lengths are imported, of so many ops in all (an import costs `IMPORT` more), and at least so many
 MOST, OPS, LEAST = 128, 16_000, 8
@@ -86,20 +87,21 @@ class Probes:
         sizes[n] = shapes_of(other)
         bent = _bent(sizes)
         if bent is not None:
-            op = next(op for i, op in enumerate(_results(other)) if i == bent)
+            op = [op.loc or op.kind for op, _ in _sized(other)][bent]
             raise ConfigError(
                 f"{doing}: a size of '{op}' does not follow it evenly; the model is another one at another length; compile each length by itself"
             )
 
 
-def _results(program: IRProgram) -> Iterator[str]:
-    for op in program.main.body:
-        for _ in op.results:
-            yield op.loc or op.kind
+def _sized(program: IRProgram) -> Iterator[tuple[Op, Value]]:
+    """What has sizes: the results of what computes, and constants where they are taken."""
+    for op in computing(program):
+        for v in (*filter(constant, op.operands), *op.results):
+            yield op, v
 
 
 def shapes_of(program: IRProgram) -> Shapes:
-    return [r.shape if isinstance(r.type, TensorType) else () for op in program.main.body for r in op.results]
+    return [v.shape if isinstance(v.type, TensorType) else () for _, v in _sized(program)]
 
 
 def _bent(sizes: dict[int, Shapes]) -> int | None:

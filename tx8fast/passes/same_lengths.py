@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import field
 from itertools import zip_longest
-from typing import Any
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from tx8fast.ir.program import IRProgram
 from tx8fast.ir.types import TensorType
 from tx8fast.records import dataclass
 from tx8fast.weights.derived import evaluate
-from tx8fast.weights.dtypes import np_dtype
+from tx8fast.weights.dtypes import FLOATS, np_dtype
 from tx8fast.weights.table import WeightTable
 
 _CONSTANT = ("constant", "get_param")
@@ -60,30 +59,88 @@ def check_same_model(short: IRProgram, long: IRProgram, doing: str) -> Varying:
     Sizes may differ; kinds, wiring, other attributes and weights may not, and of a constant that grows the shorter one
     must be the beginning. Return what follows the length. Raises ConfigError naming the first op that differs.
     """
-    varying = Varying()
-    numbers: tuple[dict[Any, int], dict[Any, int]] = ({}, {})
-    for found, program in zip(numbers, (short, long)):
-        for v in program.main.body.args:
-            found[v] = len(found)
-    bodies = [list(p.main.body) for p in (short, long)]
+    found = _Comparison(short, long)
+    bodies = [computing(p) for p in (short, long)]
     for i, (a, b) in enumerate(zip_longest(*bodies)):
-        problem = _difference(short, long, a, b, numbers)
+        problem = found.step(a, b)
         if problem:
             alone = "" if a and b and (a.kind, a.loc) == (b.kind, b.loc) else _alone(bodies[0][i:], bodies[1][i:])
             way = "give lengths whose graphs have the same ops, or " if alone else ""
             raise ConfigError(
                 f"{doing}: the model is another one at another length: {alone or problem}; {way}compile each length by itself"
             )
-        for found, op in zip(numbers, (a, b)):
-            for r in op.results:
-                found[r] = len(found)
+    return found.varying
+
+
+def computing(program: IRProgram) -> list[Op]:
+    """Return the ops of `main` without constants and parameters: of these one graph may have more, they are compared where they are taken."""
+    return [op for op in program.main.body if op.kind not in _CONSTANT]
+
+
+def constant(v: Value) -> bool:
+    return v.op is not None and v.op.kind in _CONSTANT
+
+
+class _Comparison:
+    """What of two graphs was found to be the same."""
+
+    def __init__(self, short: IRProgram, long: IRProgram) -> None:
+        self.short, self.long, self.varying = short, long, Varying()
+        self.same: dict[Value, Value] = dict(zip(short.main.body.args, long.main.body.args))
+        self.arrays: dict[
+            Value, dict[Value, None]
+        ] = {}  # constants of the longer graph that stand for one of the shorter
+
+    def step(self, a: Op | None, b: Op | None) -> str:
+        """Compare the next ops; return what differs."""
+        if a is None or b is None:
+            return f"{where(a or b)} has no counterpart"  # type: ignore[arg-type]
+        if a.kind != b.kind or len(a.operands) != len(b.operands):
+            return f"{where(a)} became {where(b)}"
+        for x, y in zip(a.operands, b.operands):
+            problem = self._constants(x, y) if constant(x) and constant(y) else ""
+            if problem:
+                return problem
+            if not (constant(x) and constant(y)) and self.same.get(x) is not y:
+                return f"{where(a)} became {where(b)}, which takes other values"
+        for name, x in a.attrs.items():
+            y = b.attrs.get(name)
+            if name == "visible" and any(isinstance(v.type, TensorType) for v in a.operands[1:]):
+                continue  # what a mask shows, which is compared itself: a short one may show all, and be no band
+            if name not in _SIZES and type(x) in (float, str, bool, int, tuple) and x != y:
+                return f"{where(a)} has {name} = {x!r} and {y!r}"
         for x, y in zip(a.results, b.results, strict=True):
-            axes = frozenset(i for i, (n, m) in enumerate(zip(_dims(x), _dims(y), strict=True)) if n != m)
-            if axes:
-                varying.axes[x] = axes
-            if axes and a.kind in _CONSTANT:
-                _look(varying, short, long, x, b)
-    return varying
+            if len(_dims(x)) != len(_dims(y)):
+                return f"{where(a)} has shapes {list(_dims(x))} and {list(_dims(y))}"
+            self.same[x] = y
+            self._grown(x, y)
+        return ""
+
+    def _grown(self, x: Value, y: Value) -> bool:
+        axes = frozenset(i for i, (n, m) in enumerate(zip(_dims(x), _dims(y), strict=True)) if n != m)
+        if axes:
+            self.varying.axes[x] = axes
+        return bool(axes)
+
+    def _constants(self, x: Value, y: Value) -> str:
+        known = self.arrays.setdefault(x, {})
+        if y in known:
+            return ""
+        try:
+            if not _begins(self.short, self.long, x.op, y.op):  # type: ignore[arg-type]
+                return f"the values of {where(x.op)} differ"  # type: ignore[arg-type]
+        except ImportModelError as e:
+            return f"the values of {where(x.op)} cannot be compared ({e})"  # type: ignore[arg-type]
+        first = next(iter(known), y)
+        if first is not y and (_dims(first) != _dims(y) or not _begins(self.long, self.long, first.op, y.op)):  # type: ignore[arg-type]
+            return (
+                f"{where(x.op)} is one table in the graph of the shorter one, where that of the longer one has two that differ, "  # type: ignore[arg-type]
+                f"{where(first.op)} and {where(y.op)}"  # type: ignore[arg-type]
+            )
+        known[y] = None
+        if self._grown(x, y):
+            _look(self.varying, self.short, self.long, x, y.op)  # type: ignore[arg-type]
+        return ""
 
 
 def _dims(v: Value) -> tuple[int, ...]:
@@ -106,26 +163,6 @@ def _look(varying: Varying, short: IRProgram, long: IRProgram, v: Value, op: Op)
     varying.tables[v] = long.weights.view(op.attrs["key"]) if few else None
 
 
-def _difference(short: IRProgram, long: IRProgram, a: Op | None, b: Op | None, numbers: Any) -> str:
-    if a is None or b is None:
-        return f"{where(a or b)} has no counterpart"  # type: ignore[arg-type]
-    if a.kind in _CONSTANT and b.kind in _CONSTANT:
-        try:
-            return "" if _begins(short, long, a, b) else f"the values of {where(a)} differ"
-        except ImportModelError as e:
-            return f"the values of {where(a)} cannot be compared ({e})"
-    if a.kind != b.kind or [numbers[0][v] for v in a.operands] != [numbers[1][v] for v in b.operands]:
-        return f"{where(a)} became {where(b)}"
-    for x, y in zip(a.results, b.results):
-        if len(_dims(x)) != len(_dims(y)):
-            return f"{where(a)} has shapes {list(_dims(x))} and {list(_dims(y))}"
-    for name, x in a.attrs.items():
-        y = b.attrs.get(name)
-        if name not in _SIZES and type(x) in (float, str, bool, int, tuple) and x != y:
-            return f"{where(a)} has {name} = {x!r} and {y!r}"
-    return ""
-
-
 def _begins(short: IRProgram, long: IRProgram, a: Op, b: Op) -> bool:
     """True if the constant of op `a` is the beginning of that of `b` along every dimension."""
     if "key" in a.attrs and "key" in b.attrs:
@@ -136,6 +173,8 @@ def _begins(short: IRProgram, long: IRProgram, a: Op, b: Op) -> bool:
             return False
         if one["kind"] == "derived" and bool(one["inputs"]) != bool(two["inputs"]):
             return False
+        if one["shape"] != two["shape"] and _holds_for_any(short.weights, a.attrs["key"], long.weights, b.attrs["key"]):
+            return True
         if one["shape"] == two["shape"] and (_stored(short, a) or _stored(long, b)):
             return False
     elif any(op.kind == "get_param" and _stored(p, op) for p, op in ((short, a), (long, b))):
@@ -155,6 +194,24 @@ def _alike(short: WeightTable, one: str, long: WeightTable, two: str) -> bool:
     if a != b or (a["kind"] == "missing" and one != two):
         return False
     return a["kind"] != "array" or short.view(one).tobytes() == long.view(two).tobytes()
+
+
+def _holds_for_any(short: WeightTable, one: str, long: WeightTable, two: str) -> bool:
+    """True if one formula of stored numbers gives a table and its beginning, whatever the numbers: tried with others, not read."""
+    a, b = short.describe(one), long.describe(two)
+    if any(a.get(k) != b.get(k) for k in ("kind", "expr", "attrs", "inputs", "dtype")) or not a.get("inputs"):
+        return False
+    if len(a["shape"]) != len(b["shape"]) or any(n > m for n, m in zip(a["shape"], b["shape"])):
+        return False
+    inputs = [table[key].source.inputs for table, key in ((short, one), (long, two))]  # type: ignore[union-attr]
+    if not all(_alike(short, x, long, y) for x, y in zip(*inputs)) or any(
+        i["dtype"] not in FLOATS for i in a["inputs"]
+    ):
+        return False
+    rng = np.random.default_rng(0)
+    given = [rng.standard_normal(i["shape"]).astype(np_dtype(i["dtype"])) for i in a["inputs"]]
+    x, y = (evaluate(t["expr"], t["attrs"], given, tuple(t["shape"]), np_dtype(t["dtype"])) for t in (a, b))
+    return x.tobytes() == np.ascontiguousarray(y[tuple(slice(0, n) for n in x.shape)]).tobytes()
 
 
 def _stored(program: IRProgram, op: Op) -> bool:
