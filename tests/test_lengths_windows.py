@@ -198,3 +198,24 @@ def test_the_rank_of_a_result_is_compared():
 
     with pytest.raises(ConfigError, match=r"has shapes \[12\] and \[6, 4, 1\]"):
         check_same_model(graph(3, (12,)), graph(6, (6, 4, 1)), "comparing")
+
+
+def test_a_parameter_is_read_before_or_after_it_is_written():
+    def graph(n, early):
+        g = SmallGraph(x=((n, D), "f32"), w=((D,), "f32"))
+        read = g.param("state", (D,)) if early else None
+        g.op("set_param", g.args["w"], key="state")
+        return g.done(y=g("mul", g.args["x"], read or g.param("state", (D,))))
+
+    check_same_model(graph(3, True), graph(6, True), "comparing")
+    with pytest.raises(ConfigError, match="comparing: .*parameters that it writes"):
+        check_same_model(graph(3, True), graph(6, False), "comparing")
+
+
+def test_what_a_wide_window_shows_is_no_zero_for_sums():
+    g = SmallGraph(x=((S, D), "f32"))
+    g.weights.add_derived("mask", "causal_mask", {"window": 100, "value": -1e9}, (), (S, S), "f32")
+    mask = g("get_param", result_types=[g.ctx.tensor((S, S), "f32")], key="mask")
+    rows = g("contract", mask, g("exp", g.args["x"]), equation="s t, s d -> t d", sizes=())
+    with pytest.raises(ConfigError, match="not known to be zero"):
+        analyse_padding(g.done(y=rows), {"x": (0,)})

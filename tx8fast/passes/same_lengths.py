@@ -59,6 +59,11 @@ def check_same_model(short: IRProgram, long: IRProgram, doing: str) -> Varying:
     Sizes may differ; kinds, wiring, other attributes and weights may not, and of a constant that grows the shorter one
     must be the beginning. Return what follows the length. Raises ConfigError naming the first op that differs.
     """
+    if _states(short) != _states(long):
+        raise ConfigError(
+            f"{doing}: the model is another one at another length: parameters that it writes are read or written in another order; "
+            "compile each length by itself"
+        )
     found = _Comparison(short, long)
     bodies = [computing(p) for p in (short, long)]
     for i, (a, b) in enumerate(zip_longest(*bodies)):
@@ -75,6 +80,13 @@ def check_same_model(short: IRProgram, long: IRProgram, doing: str) -> Varying:
 def computing(program: IRProgram) -> list[Op]:
     """Return the ops of `main` without constants and parameters: of these one graph may have more, they are compared where they are taken."""
     return [op for op in program.main.body if op.kind not in _CONSTANT]
+
+
+def _states(program: IRProgram) -> list[tuple[str, tuple[str, ...]]]:
+    """Return what is done, in order, with parameters that the graph writes: these are no constants."""
+    uses = [(op, tuple(op.attrs.get("keys", ())) or (op.attrs.get("key", ""),)) for op in program.main.body]
+    written = {k for op, keys in uses if op.kind in ("set_param", "set_params") for k in keys}
+    return [(op.kind, keys) for op, keys in uses if written & set(keys)]
 
 
 def constant(v: Value) -> bool:
