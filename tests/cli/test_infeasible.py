@@ -33,8 +33,8 @@ def wide_rows(tmp_path: Path) -> Path:
     """Two normalisations over rows of 16384 and 8192 values, which are never cut."""
     nodes = [helper.make_node("Softmax", ["a"], ["b"], "first", axis=-1),
              helper.make_node("LayerNormalization", ["c", "g"], ["d"], "second")]  # fmt: skip
-    sizes = {"a": (8, 16384), "c": (8, 8192), "g": (8192,)}
-    return write_onnx(tmp_path / "wide.onnx", nodes, sizes, {"b": (8, 16384), "d": (8, 8192)})
+    sizes = {"a": (512, 16384), "c": (512, 8192), "g": (8192,)}
+    return write_onnx(tmp_path / "wide.onnx", nodes, sizes, {"b": (512, 16384), "d": (512, 8192)})
 
 
 @pytest.mark.parametrize("opt", ["1", "2"])

@@ -245,7 +245,7 @@ def test_a_failure_is_remembered(monkeypatch) -> None:
     small = TX8.to_dict()
     small["tile"]["spm_bytes"] = small["tile"]["spm_reserved_low"] + small["tile"]["spm_reserved_high"] + 5120
     known = Planner(Machine.from_dict(small))
-    row = one_op("softmax", Arg((4, 16384))).records[0]
+    row = one_op("softmax", Arg((512, 16384))).records[0]
     messages = []
     for _ in range(2):
         with pytest.raises(InfeasibleError) as info:
@@ -261,7 +261,7 @@ def test_a_group_that_does_not_fit_is_cut() -> None:
     assert cut(4, costs) == ([3], 20)
     assert cut(4, costs, too_large={(0, 3)}) == ([2, 3], 70)
     assert cut(4, costs, too_large={(0, 3), (0, 2), (1, 3)}) == ([1, 3], 300)
-    wide = one_op("softmax", Arg((4, 16384))).records[0]
+    wide = one_op("softmax", Arg((512, 16384))).records[0]
     small = TX8.to_dict()
     small["tile"]["spm_bytes"] = small["tile"]["spm_reserved_low"] + small["tile"]["spm_reserved_high"] + 5120
     steps = [Step("group", "wide", (0,), (1,), wide)]

@@ -94,6 +94,7 @@ class KernelCore(Lowering):
         self.cut = (
             (beside is not None or record.kind in SLICEABLE)
             and record.rule is not None
+            and 0 not in record.rule.sizes
             and all(dims == record.rule.outs[0] for dims in record.rule.outs)
             and all(d.identity is not None or d.size == 1 for d in record.rule.outs[0])
         )

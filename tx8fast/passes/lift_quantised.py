@@ -50,6 +50,31 @@ def _there_and_back(op: Op, rw: Rewriter) -> bool:
     return True
 
 
+def _per_channel(op: Op) -> bool:
+    """True unless a scale belongs to a block of places."""
+    x = op.operands[0]
+    return (
+        all(math.prod(v.shape) == 1 or len(v.shape) == 1 for v in op.operands[1:] if type(v.type) is not NoneType)
+        or len(x.shape) == 1
+    )
+
+
+def _fits_16_bits(dtype: str) -> bool:
+    lo, hi = INT_LIMITS.get(dtype, (0, MOST))
+    return hi - lo < MOST
+
+
+def _has_steps(op: Op) -> bool:
+    """True if a `quantize` can be written in steps."""
+    x = op.operands[0]
+    return (
+        static(*op.operands[:2], op.result)
+        and x.dtype in _FLOATS
+        and _fits_16_bits(op.result.dtype)
+        and _per_channel(op)
+    )
+
+
 # ---------------------------------------------------------------- products of integers
 
 #: largest size of a factor, which bf16 still holds
@@ -126,7 +151,7 @@ class _Floats:
             whole = made_by(x, "clamp")
             if whole is not None and made_by(whole.operands[0], "round") is not None:
                 return self.make.convert(x, _F32)
-        if op is not None and op.kind == "quantize" and op.operands[0].dtype in _FLOATS and _per_channel(op):
+        if op is not None and op.kind == "quantize" and _has_steps(op):
             return _quantised(self.make, op)
         return self.make.convert(v, _F32)
 
@@ -167,15 +192,7 @@ def _mapped(make: Make, given: Sequence[Value], steps: Sequence[tuple[str, float
 @pattern("convert")
 def _quantised_floats(op: Op, rw: Rewriter) -> bool:
     down = made_by(op.operands[0], "quantize")
-    if (
-        down is None
-        or op.result.dtype not in _FLOATS
-        or not static(*down.operands[:2])
-        or down.operands[0].dtype not in _FLOATS
-    ):
-        return False
-    lo, hi = INT_LIMITS.get(down.result.dtype, (0, MOST))
-    if hi - lo >= MOST:
+    if down is None or not _has_steps(down) or op.result.dtype not in _FLOATS:
         return False
     make = Make(rw, op)
     rw.replace(op, [make.convert(_quantised(make, down), op.result.dtype)])
@@ -209,28 +226,10 @@ PATTERNS: tuple[Pattern, ...] = (_there_and_back, _quantised_floats, _sums_that_
 # ---------------------------------------------------------------- integers that stay
 
 
-def _per_channel(op: Op) -> bool:
-    """True unless a scale belongs to a block of places."""
-    x = op.operands[0]
-    return (
-        all(math.prod(v.shape) == 1 or len(v.shape) == 1 for v in op.operands[1:] if type(v.type) is not NoneType)
-        or len(x.shape) == 1
-    )
-
-
-def _fits_16_bits(dtype: str) -> bool:
-    lo, hi = INT_LIMITS.get(dtype, (0, MOST))
-    return hi - lo < MOST
-
-
 @pattern("quantize")
 def _rounded_first(op: Op, rw: Rewriter) -> bool:
     """The vector engine computes the integers as floats, which are converted as they are."""
-    if (
-        not static(*op.operands[:2], op.result)
-        or op.operands[0].dtype not in _FLOATS
-        or not _fits_16_bits(op.result.dtype)
-    ):
+    if not _has_steps(op):
         return False
     make = Make(rw, op)
     rw.replace(op, [make.convert(_quantised(make, op), op.result.dtype)])
@@ -241,12 +240,9 @@ def _rounded_first(op: Op, rw: Rewriter) -> bool:
 def _scaled_behind(op: Op, rw: Rewriter) -> bool:
     """(x - zero) * scale of converted integers."""
     x, scale, *zero = op.operands
-    if (
-        not static(x, scale, op.result)
-        or is_parameter(x)
-        or op.result.dtype not in _FLOATS
-        or not _fits_16_bits(x.dtype)
-    ):
+    if not static(x, scale, op.result) or is_parameter(x) or op.result.dtype not in _FLOATS:
+        return False
+    if not _fits_16_bits(x.dtype) or not _per_channel(op):
         return False
     make = Make(rw, op)
     given = [x, *(_along(make, op, v) for v in (scale, *(z for z in zero if type(z.type) is not NoneType)))]

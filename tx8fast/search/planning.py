@@ -12,10 +12,9 @@ from typing import TypeVar
 import numpy as np
 
 from tx8fast.errors import InfeasibleError, InternalError
-from tx8fast.graph_table import ChainRecord, OpRecord, Record
+from tx8fast.graph_table import ChainRecord, Record
 from tx8fast.lower import NotLowerable, lower, variants
 from tx8fast.lower.base import Lowering
-from tx8fast.lower.kernel_core import KernelCore
 from tx8fast.lower.sequences import BINARY, UNARY
 from tx8fast.machine import Machine
 from tx8fast.numerics.formats import ITEM_BYTES
@@ -46,21 +45,12 @@ class Planner:
             try:
                 self.known[record] = self._undisturbed(*self._drafted(record, name))
             except (NotLowerable, InfeasibleError) as err:
-                self.known[record] = self._otherwise(record, name, err)
+                self.known[record] = _fresh(err)
             self.drafts.pop(record, None)
         found = self.known[record]
         if isinstance(found, Exception):
             raise _fresh(found)
         return found
-
-    def _otherwise(self, record: Record, name: str, err: NotLowerable | InfeasibleError) -> Planned | Exception:
-        """Return the kernel core's plan of an op whose smallest slices have room, and no plan of theirs; else the error."""
-        if not isinstance(record, OpRecord) or not isinstance(err, InfeasibleError):
-            return _fresh(err)
-        try:
-            return self._undisturbed([Draft(KernelCore(record, self.machine), self.machine, name)], str(err))
-        except InfeasibleError:
-            return _fresh(err)
 
     def floor(self, record: Record) -> float:
         """Return cycles that no plan of the record goes below, without lowering it: its multiplications at the peak rate, and
@@ -78,7 +68,7 @@ class Planner:
                 drafts, _ = self._drafted(record, name)
                 return min([draft.tighten() if tight else draft.bound for draft in drafts])
             except (NotLowerable, InfeasibleError) as err:
-                self.known[record] = self._otherwise(record, name, err)
+                self.known[record] = _fresh(err)
         return float(self.plan(record, name).plan.estimate_cycles)
 
     def forget(self) -> None:
