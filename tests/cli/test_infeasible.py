@@ -42,7 +42,12 @@ def test_all_ops_that_cannot_be_cut_are_explained_together(tx8, tmp_path, small_
     options = ("--machine", small_machine, "--opt", opt)
     text = refused(tx8, tmp_path, *compile_args(wide_rows, tmp_path, *options), says=("2 problems", "first", "second"))
     assert text.count("no split fits the scratchpad") == 2 and text.count("5,120 bytes are available per tile") == 2
-    for part in ("operand 0 65,536", "result 0 65,536", "dimensions of 16,384 points cannot be cut", "tile.spm_bytes"):
+    for part in (
+        "operand 0 (2 copies) 131,072",
+        "result 0 (2 copies) 131",
+        "dimensions of 16,384 points cannot be cut",
+        "tile.spm_bytes",
+    ):
         assert part in text, text
     refused(tx8, tmp_path, "compile", wide_rows, "--stop-after", "search", *options, says=("first", "second"))
 

@@ -31,7 +31,7 @@ def chain(tmp_path: Path) -> Path:
     nodes = []
     for i, kind in enumerate(["Relu", "Neg", "Abs", "Softmax", "Relu", "Neg", "Abs", "Exp"]):
         nodes.append(helper.make_node(kind, [f"v{i}"], [f"v{i + 1}"], f"op{i}"))
-    return write_onnx(tmp_path / "chain.onnx", nodes, {"v0": (8, 16384)}, {"v8": (8, 16384)})
+    return write_onnx(tmp_path / "chain.onnx", nodes, {"v0": (512, 16384)}, {"v8": (512, 16384)})
 
 
 def test_a_failure_becomes_one_op(tx8: Caller, tmp_path, chain, small_machine):
