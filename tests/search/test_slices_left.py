@@ -75,7 +75,7 @@ def test_slices_that_are_found_as_one_matrix_are_right(left: Left, rows: int, wi
 @pytest.mark.usefixtures("small", "eager")
 @pytest.mark.slow
 def test_values_do_not_depend_on_slices(tmp_path: Path, left: Left, monkeypatch: pytest.MonkeyPatch) -> None:
-    make_checkpoint(tmp_path, hidden_size=512, intermediate_size=768)
+    make_checkpoint(tmp_path, hidden_size=512, intermediate_size=1024)
     ids = np.arange(2, 123)[None] % 31
     some = tx8fast.compile(tmp_path, seq=121, dtype="bf16")
     assert left
@@ -89,7 +89,7 @@ def test_values_do_not_depend_on_slices(tmp_path: Path, left: Left, monkeypatch:
 
 @pytest.mark.usefixtures("small", "eager", "left")
 def test_saved_plans_say_what_is_left(tmp_path: Path) -> None:
-    make_checkpoint(tmp_path, hidden_size=512, intermediate_size=768)
+    make_checkpoint(tmp_path, hidden_size=512, intermediate_size=1024)
     first = tx8fast.compile(tmp_path, seq=121, dtype="bf16")
     assert first.searched is not None
     path = tmp_path / "plans.json"

@@ -109,7 +109,7 @@ def _atan(s: _Steps, x: int) -> None:
     far, middle = s("gt", a, math.tan(3 * math.pi / 8)), s("gt", a, math.tan(math.pi / 8))
     turned = s("select", middle, s("div", s("sub", a, 1.0), s("add", a, 1.0)), a)
     z = s("select", far, s("neg", s("recip", a)), turned)
-    base = s("add", s("mul", far, math.pi / 4), s("mul", middle, math.pi / 4))
+    base = s("select", far, math.pi / 2, s("select", middle, math.pi / 4, 0.0))
     q = s("square", z)
     sum_ = s("mul", q, ATAN[0])
     for c in ATAN[1:]:
