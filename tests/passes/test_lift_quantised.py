@@ -72,6 +72,35 @@ def test_products_of_integers(bias: bool, zeros: str) -> None:
     assert all(engine_of(op) != "kcore" for op in program.main.body)
 
 
+def wrapped(g: SmallGraph, how: str):
+    """Bytes of which a conversion or a difference leaves the low 8 bits, or that end where the format does."""
+    a = g.args["a"]
+    if how == "difference":
+        return g("sub", a, g("convert", constant(g, 100, np.uint8), dtype="u8"))
+    if how == "conversion":
+        return g("convert", a, dtype="i8")
+    return g("convert", g("clamp", g("round", g("convert", a, dtype="f32")), lo=0.0, hi=256.0), dtype="i8")
+
+
+@pytest.mark.parametrize("how", ["difference", "conversion", "clamp"])
+def test_bytes_that_wrap_are_what_they_are(how: str) -> None:
+    """200 as a signed byte is -56, and so it is multiplied."""
+    g = SmallGraph(a=((3, 8), "u8"), b=((8, 4), "i8"))
+    total = g("gemm", *(g("convert", v, dtype="i32") for v in (wrapped(g, how), g.args["b"])))
+    fed = bytes_of(3, 8, 4) | {"a": np.arange(24, dtype=np.uint8).reshape(3, 8) * 10}
+    made = lifted(
+        g.done(y=g("convert", total, dtype="f32")), LiftActivation(), FoldConstants(), Dce(), inputs=fed, tolerance=0
+    )
+    assert "gemm" in made
+
+
+def test_short_sums_stay() -> None:
+    """Sums of 16 bits wrap, those of floats do not."""
+    g = SmallGraph(a=((3, 8), "i8"), b=((8, 4), "i8"))
+    total = g("gemm", *(g("convert", v, dtype="i16") for v in g.args.values()))
+    assert not LiftActivation().run(g.done(y=g("convert", total, dtype="f32"))).changed
+
+
 def test_sums_that_stay_integers_stay() -> None:
     g = SmallGraph(a=((3, 8), "i8"), b=((8, 4), "i8"))
     total = g("gemm", *(g("convert", v, dtype="i32") for v in g.args.values()))

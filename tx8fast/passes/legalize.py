@@ -9,9 +9,6 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
-import numpy as np
-
-from tx8fast.ir.attrs import DENSE_DTYPES, DenseAttr
 from tx8fast.ir.core import Op, Value
 from tx8fast.ir.ops.base import engine_of
 from tx8fast.ir.rewrite import Pattern, Rewriter, pattern
@@ -24,7 +21,7 @@ from tx8fast.passes.legalize_images import LATE as WIDE_IMAGES
 from tx8fast.passes.legalize_moves import PATTERNS as MOVES
 from tx8fast.passes.legalize_reductions import PATTERNS as REDUCTIONS
 from tx8fast.passes.legalize_windows import WINDOWS
-from tx8fast.passes.lift_match import made_by
+from tx8fast.passes.lift_match import made_by, scalar
 from tx8fast.passes.lift_quantised import LATE as QUANTISED
 from tx8fast.records import dataclass
 
@@ -35,11 +32,6 @@ ABSORBS = -1e30
 
 def _static(*values: Value) -> bool:
     return all(isinstance(v.type, TensorType) and v.type.is_static for v in values)
-
-
-def _scalar(rw: Rewriter, value: float, dtype: str, before: Op) -> Value:
-    array = np.asarray(value, np.float32).astype(DENSE_DTYPES[dtype][1])
-    return rw.insert("constant", before=before, value=DenseAttr(array)).result
 
 
 # ---------------------------------------------------------------- reductions
@@ -87,7 +79,7 @@ def _known_power(op: Op, rw: Rewriter) -> bool:
     elif e == 1:
         rw.replace(op, [x])
     elif e == 0 and _static(x):
-        rw.replace_with(op, "broadcast", _scalar(rw, 1.0, x.dtype, op), shape=x.shape)
+        rw.replace_with(op, "broadcast", scalar(rw, 1.0, x.dtype, op), shape=x.shape)
     else:
         return False
     return True
@@ -102,7 +94,7 @@ def _exact_reciprocal(op: Op, rw: Rewriter) -> bool:
     mantissa, exponent = math.frexp(abs(d))
     if mantissa != 0.5 or abs(exponent) > (14 if x.dtype == "f16" else 126):
         return False
-    rw.replace_with(op, "mul", x, _scalar(rw, 1.0 / d, x.dtype, op))
+    rw.replace_with(op, "mul", x, scalar(rw, 1.0 / d, x.dtype, op))
     return True
 
 
@@ -183,7 +175,7 @@ def _mask_apart(op: Op, rw: Rewriter, items: bool) -> bool:
     if engine_of(op) == "kcore" or (fits and mask.dtype == x.dtype):
         return False
     if op.attrs["scale"] != 1.0:
-        x = rw.insert("mul", x, _scalar(rw, op.attrs["scale"], x.dtype, op), before=op).result
+        x = rw.insert("mul", x, scalar(rw, op.attrs["scale"], x.dtype, op), before=op).result
     if mask.dtype != x.dtype:
         mask = rw.insert("convert", mask, before=op, dtype=x.dtype).result
     total = rw.insert("add", x, mask, before=op).result

@@ -121,18 +121,15 @@ def _bands_of_columns(op: Op, rw: Rewriter) -> bool:
         return False  # windows beyond the padding, which does not count, would reach into padding that does
     if parts >= out[2] or op.kind == "conv" and engine_of(op) != "kcore" and needed <= MOST_BYTES:
         return False
-    make = Make(rw, op)
     pieces = list(_bands(op, kernel[1], parts))
-    if any(b <= a or last <= first for a, b, first, last, _, _ in pieces):
+    if any(last <= first for first, last, _, _ in pieces):
         return False  # a band of padding alone
-    found = []
-    for a, b, first, last, left, right in pieces:
+    make, found = Make(rw, op), []
+    for first, last, left, right in pieces:
         part = make.slice(x, (0, 0, first, 0), (*x.shape[:2], last - first, x.shape[3]))
         attrs = {k: v for k, v in op.attrs.items() if k not in ("pad_lo", "pad_hi", "ceil_mode")}
         pads = {"pad_lo": (op.attrs["pad_lo"][0], left), "pad_hi": (_behind(op, kernel[0]), right)}
         found.append(make(op.kind, part, *op.operands[1:], **attrs, **pads))
-    if any(v.shape[:2] != out[:2] for v in found):
-        return False
     rw.replace(op, [make("concat", *found, axis=2)])
     return True
 
@@ -143,14 +140,14 @@ def _behind(op: Op, kernel: int) -> int:
     return max(0, reach - op.attrs["pad_lo"][0] - op.operands[0].shape[1])
 
 
-def _bands(op: Op, kernel: int, parts: int) -> Iterator[tuple[int, int, int, int, int, int]]:
-    """Yield per band (first, last result column, first, last column, padding before, behind)."""
+def _bands(op: Op, kernel: int, parts: int) -> Iterator[tuple[int, int, int, int]]:
+    """Yield per band (first, last column, padding before, behind)."""
     n, m = op.operands[0].shape[2], op.result.shape[2]
     stride, step, lo = op.attrs["stride"][1], op.attrs["dilation"][1], op.attrs["pad_lo"][1]
     for i in range(parts):
         a, b = i * m // parts, (i + 1) * m // parts
         first, last = a * stride - lo, (b - 1) * stride - lo + (kernel - 1) * step + 1
-        yield a, b, max(0, first), min(n, last), max(0, -first), max(0, last - n)
+        yield max(0, first), min(n, last), max(0, -first), max(0, last - n)
 
 
 @pattern("conv")
@@ -162,7 +159,9 @@ def _one_group_at_a_time(op: Op, rw: Rewriter) -> bool:
     if not _floats(op) or groups == 1 or is_depthwise(groups, ins, outs, op.attrs["dilation"]):
         return False
     together = dense_groups(groups, ins, outs, block_size(x.dtype))
-    if together == 1 or together**2 * ins * outs * w.shape[1] * ITEM_BYTES[x.dtype] <= MOST_BYTES // 8:
+    # of one row of the kernel, in two slices that have two copies each; half of the room is for images
+    dense_bytes = together**2 * ins * outs * w.shape[1] * ITEM_BYTES[x.dtype]
+    if together == 1 or 4 * dense_bytes <= MOST_BYTES // 2:
         return False
     make, found = Make(rw, op), []
     attrs = {a: op.attrs[a] for a in (*_WINDOW, "act")}

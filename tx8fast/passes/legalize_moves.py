@@ -99,13 +99,11 @@ def _repeated_border(op: Op, rw: Rewriter) -> bool:
 
 def _around(make: Make, x: Value, axis: int, places: np.ndarray, lo: int, hi: int) -> Value:
     """A border of many pieces, which is looked up or turned round, and the tensor between."""
-    ends = [places[:lo], places[len(places) - hi :]]
-    parts = [
-        x if i is None else make("gather", x, _numbers(make, i), axis=axis)
-        for i in (ends[0], None, ends[1])
-        if i is None or len(i)
-    ]
-    return make("concat", *parts, axis=axis)
+    before, behind = (
+        [make("gather", x, _numbers(make, end), axis=axis)] if len(end) else []
+        for end in (places[:lo], places[len(places) - hi :])
+    )
+    return make("concat", *before, x, *behind, axis=axis)
 
 
 @pattern("slice")

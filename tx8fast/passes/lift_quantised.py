@@ -40,10 +40,10 @@ def _there_and_back(op: Op, rw: Rewriter) -> bool:
     down = made_by(op.operands[0], "quantize")
     if down is None or down.operands[0].type is not op.result.type or op.result.dtype not in _FLOATS:
         return False
-    lo, hi = INT_LIMITS.get(op.operands[0].dtype, (0, MOST))
     there, back = _scale_and_zero(down), _scale_and_zero(op)
-    if there is None or back is None or hi - lo >= MOST:
+    if there is None or back is None or not _fits_16_bits(down.result.dtype):
         return False
+    lo, hi = INT_LIMITS[down.result.dtype]
     (s, z), (s2, z2) = there, back
     steps = [("div", s), ("max", lo - z), ("min", hi - z), ("add", ROUND), ("sub", ROUND), ("add", z - z2), ("mul", s2)]
     rw.replace_with(op, "map", down.operands[0], steps=_text(1, [s for s in steps if s != ("add", 0)]))
@@ -82,78 +82,86 @@ MOST_FACTOR = 256
 #: kinds that move integers: operands that are integers, and attributes
 _MOVES = {"reshape": ("shape",), "transpose": ("perm",), "slice": ("start", "size", "step"), "broadcast": ("shape",)}
 _PRODUCTS = ("gemm", "conv", "conv_nd")
+#: formats in which sums of products do not wrap
+_SUMS = ("i32", "i64")
 _F32 = "f32"
 
 
-class _Floats:
-    """Integers as f32, step by step from what they are made of; `products` counts those of matrices among them."""
+def _made(v: Value) -> tuple[int, int] | None:
+    """Return the least and largest number that an op makes of what its operands may be, before it wraps; None of what it does not say."""
+    op = v.op
+    if op is None:
+        return None
+    if op.kind == "constant":
+        array = op.attrs["value"].array
+        return (int(array.min()), int(array.max())) if array.size else (0, 0)
+    x = op.operands[0] if op.operands else None
+    if x is not None and op.kind in (*_MOVES, "convert") and x.dtype in INT_LIMITS:
+        return _range(x)
+    if x is not None and op.kind == "convert" and (whole := made_by(x, "clamp")) is not None:
+        lo, hi = whole.attrs["lo"], whole.attrs["hi"]
+        rounded = made_by(whole.operands[0], "round") is not None and lo.is_integer() and hi.is_integer()
+        return (int(lo), int(hi)) if rounded else None
+    if op.kind == "sub":
+        (a, b), (c, d) = map(_range, op.operands)
+        return a - d, b - c
+    return None
 
-    def __init__(self, make: Make) -> None:
-        self.make, self.products = make, 0
 
-    def bounds(self, v: Value) -> tuple[int, int]:
-        """Return the least and largest number that a value may be, as its making says."""
-        op = v.op
-        if op is not None and op.kind == "constant":
-            array = op.attrs["value"].array
-            return (int(array.min()), int(array.max())) if array.size else (0, 0)
-        if op is not None and op.kind == "convert" and op.operands[0].dtype in INT_LIMITS:
-            return self.bounds(op.operands[0])
-        if op is not None and op.kind in _MOVES:
-            return self.bounds(op.operands[0])
-        if op is not None and op.kind == "sub":
-            (a, b), (c, d) = map(self.bounds, op.operands)
-            return a - d, b - c
-        return INT_LIMITS[v.dtype]
+def _known(v: Value) -> bool:
+    """True if what an op makes fits its format: then it is the same of integers and of floats."""
+    found, (lo, hi) = _made(v), INT_LIMITS[v.dtype]
+    return found is not None and lo <= found[0] and found[1] <= hi
 
-    def small(self, v: Value) -> bool:
-        return v.dtype in INT_LIMITS and max(map(abs, self.bounds(v))) <= MOST_FACTOR
 
-    def of(self, v: Value) -> Value | None:
-        """Return `v` in f32, None if it is no tree of products and moves of small integers."""
-        op = v.op
-        if v.dtype not in INT_LIMITS or not static(v):
-            return None
-        if op is not None and op.kind in _PRODUCTS:
-            return self._product(op)
-        if op is not None and op.kind in ("add", "sub") and not self.small(v):
-            return self._both(op.kind, *op.operands)
-        if op is not None and op.kind in _MOVES:
-            x = self.of(op.operands[0])
-            return None if x is None else self.make(op.kind, x, **{a: op.attrs[a] for a in _MOVES[op.kind]})
-        return self._factor(v) if self.small(v) else None
+def _range(v: Value) -> tuple[int, int]:
+    found = _made(v)
+    return found if found is not None and _known(v) else INT_LIMITS[v.dtype]
 
-    def _both(self, kind: str, a: Value, b: Value) -> Value | None:
-        x = self.of(a)
-        y = None if x is None else self.of(b)
-        return None if x is None or y is None else self.make(kind, x, y)
 
-    def _product(self, op: Op) -> Value | None:
-        bias = op.operands[2] if len(op.operands) > 2 and type(op.operands[2].type) is not NoneType else None
-        if op.attrs.get("act", "none") != "none" or not all(self.small(v) for v in op.operands[:2]):
-            return None
-        factors = [self._factor(v) for v in op.operands[:2]]
-        self.products += 1
-        y = self.make(op.kind, *factors, **op.attrs)
-        return y if bias is None else self.make("add", y, self.make.convert(bias, _F32))
+def _small(v: Value) -> bool:
+    return v.dtype in INT_LIMITS and max(map(abs, _range(v))) <= MOST_FACTOR
 
-    def _factor(self, v: Value) -> Value:
-        """Return a small integer as f32."""
-        op = v.op
-        if op is not None and op.kind == "sub":
-            return self.make("sub", *map(self._factor, op.operands))
-        if op is not None and op.kind in _MOVES:
-            return self.make(op.kind, self._factor(op.operands[0]), **{a: op.attrs[a] for a in _MOVES[op.kind]})
-        if op is not None and op.kind == "convert":
-            x = op.operands[0]
-            if x.dtype in INT_LIMITS:
-                return self._factor(x)
-            whole = made_by(x, "clamp")
-            if whole is not None and made_by(whole.operands[0], "round") is not None:
-                return self.make.convert(x, _F32)
-        if op is not None and op.kind == "quantize" and _has_steps(op):
-            return _quantised(self.make, op)
-        return self.make.convert(v, _F32)
+
+def _factor(make: Make, v: Value) -> Value:
+    """Return a small integer as f32."""
+    op = v.op
+    if op is not None and op.kind == "quantize" and _has_steps(op):
+        return _quantised(make, op)
+    if op is None or not _known(v) or op.kind == "constant":
+        return make.convert(v, _F32)
+    x, *more = op.operands
+    if op.kind == "sub":
+        return make("sub", _factor(make, x), _factor(make, more[0]))
+    if op.kind in _MOVES:
+        return make(op.kind, _factor(make, x), **{a: op.attrs[a] for a in _MOVES[op.kind]})
+    return _factor(make, x) if x.dtype in INT_LIMITS else make.convert(x, _F32)
+
+
+def _are_sums(v: Value) -> bool:
+    """True of products of small integers, their sums and what moves them."""
+    op = v.op
+    if _small(v):
+        return True
+    if op is None or v.dtype not in _SUMS or not static(v):
+        return False
+    if op.kind in _PRODUCTS:
+        return op.attrs.get("act", "none") == "none" and all(_small(f) for f in op.operands[:2])
+    return op.kind in (*_MOVES, "add", "sub") and all(map(_are_sums, op.operands))
+
+
+def _sums(make: Make, v: Value) -> Value:
+    """Return such sums in f32."""
+    op = v.op
+    if op is None or _small(v):
+        return _factor(make, v)
+    if op.kind not in _PRODUCTS:
+        return make(
+            op.kind, *(_sums(make, o) for o in op.operands), **{a: op.attrs[a] for a in _MOVES.get(op.kind, ())}
+        )
+    y = make(op.kind, *(_factor(make, f) for f in op.operands[:2]), **op.attrs)
+    bias = [b for b in op.operands[2:] if type(b.type) is not NoneType]
+    return make("add", y, make.convert(bias[0], _F32)) if bias else y
 
 
 def _quantised(make: Make, op: Op) -> Value:
@@ -189,28 +197,28 @@ def _mapped(make: Make, given: Sequence[Value], steps: Sequence[tuple[str, float
     return make("map", make.convert(given[0], _F32), *given[1:], steps=_text(len(given), steps))
 
 
-@pattern("convert")
-def _quantised_floats(op: Op, rw: Rewriter) -> bool:
-    down = made_by(op.operands[0], "quantize")
-    if down is None or not _has_steps(down) or op.result.dtype not in _FLOATS:
-        return False
+def _computed(op: Op, down: Op, rw: Rewriter) -> bool:
     make = Make(rw, op)
     rw.replace(op, [make.convert(_quantised(make, down), op.result.dtype)])
     return True
 
 
 @pattern("convert")
+def _quantised_floats(op: Op, rw: Rewriter) -> bool:
+    down = made_by(op.operands[0], "quantize")
+    if down is None or not _has_steps(down) or op.result.dtype not in _FLOATS:
+        return False
+    return _computed(op, down, rw)
+
+
+@pattern("convert")
 def _sums_that_become_floats(op: Op, rw: Rewriter) -> bool:
     x = op.operands[0]
-    if op.result.dtype not in _FLOATS or x.dtype not in INT_LIMITS or not static(x):
+    if op.result.dtype not in _FLOATS or not _has_product(x) or not _are_sums(x):
         return False
     make = Make(rw, op)
-    if not _has_product(x):
-        return False
-    y = _Floats(make).of(x)
-    if y is not None:
-        rw.replace(op, [make.convert(y, op.result.dtype)])
-    return y is not None
+    rw.replace(op, [make.convert(_sums(make, x), op.result.dtype)])
+    return True
 
 
 def _has_product(v: Value) -> bool:
@@ -229,11 +237,7 @@ PATTERNS: tuple[Pattern, ...] = (_there_and_back, _quantised_floats, _sums_that_
 @pattern("quantize")
 def _rounded_first(op: Op, rw: Rewriter) -> bool:
     """The vector engine computes the integers as floats, which are converted as they are."""
-    if not _has_steps(op):
-        return False
-    make = Make(rw, op)
-    rw.replace(op, [make.convert(_quantised(make, op), op.result.dtype)])
-    return True
+    return _has_steps(op) and _computed(op, op, rw)
 
 
 @pattern("dequantize")

@@ -1,6 +1,6 @@
 """Values that a rewrite puts before the op that it replaces.
 
-May import: ir. Must not: decide what is rewritten.
+May import: ir, passes.lift_match. Must not: decide what is rewritten.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tx8fast.ir.attrs import DENSE_DTYPES, DenseAttr
+from tx8fast.ir.attrs import DenseAttr
 from tx8fast.ir.core import Op, Value
 from tx8fast.ir.rewrite import Rewriter
+from tx8fast.passes.lift_match import scalar
 
 
 class Make:
@@ -41,8 +42,7 @@ class Make:
         return self("pad", x, lo=tuple(lo), hi=tuple(hi)) if any((*lo, *hi)) else x
 
     def scalar(self, value: float, dtype: str) -> Value:
-        array = np.asarray(value, np.float32).astype(DENSE_DTYPES[dtype][1])
-        return self("constant", value=DenseAttr(array))
+        return scalar(self.rw, value, dtype, self.op)
 
     def number(self, value: int) -> Value:
         return self("constant", value=DenseAttr(np.asarray(value, np.int64)))
