@@ -25,6 +25,8 @@ WORK = "f32"
 REDUCES = {"add": "sum", "mean": "avg", "max": "max", "min": "min"}
 SPREADS = 2  # buffers of a statistic over lanes: the matrix engine spreads the next head's while one is applied
 MAX_CHANNELS = 16384  # field range of the reduce instruction
+#: channels of a piece of a longer row: the engine adds one after the other, so that a sum of n equal numbers may be n/2 roundings off
+PIECE = 4096
 JOINS = {"sum": "add", "avg": "add", "max": "max", "min": "min"}
 SPREAD_ROWS = 16  # rows of blocks that one instruction works on at least: fewer rows of a slice are taken several blocks at a time
 
@@ -143,8 +145,8 @@ class RowOp(Lowering):
 
 def _pieces(local: Local) -> Iterator[tuple[int, Local]]:
     """Yield (bytes from the begin, form) of the pieces of rows that one reduction takes."""
-    for c in range(0, local.cols, MAX_CHANNELS):
-        yield local.offset(0, c), Local(local.rows, min(MAX_CHANNELS, local.cols - c), local.dtype, True)
+    for c in range(0, local.cols, PIECE):
+        yield local.offset(0, c), Local(local.rows, min(PIECE, local.cols - c), local.dtype, True)
 
 
 class Norm(RowOp):

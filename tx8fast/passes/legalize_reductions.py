@@ -75,7 +75,7 @@ class _Reduction:
         if n <= most:
             x = self.make.reshape(x, before, n, behind) if behind > 1 else self.make.reshape(x, before, n)
             return self.make("reduce", x, op=fn, axes=(1,), keepdims=True)
-        parts = -(-n // most)
+        parts = -(-n // min(most, MAX_BETWEEN))  # short ones, as sums of long ones lose digits
         length, rest = n // parts, n % parts
         x = self.make.reshape(x, before, n, behind)
         whole = self.make.slice(x, (0, 0, 0), (before, parts * length, behind))
