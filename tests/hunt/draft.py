@@ -15,6 +15,8 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto,
 MICROSOFT = "com.microsoft"
 OPSET = 26
 MAX_ELEMENTS = 60_000
+#: of floats, that all formats hold
+LARGEST = 3e4
 #: sizes of dimensions, the borders of blocks and batches first of all
 SIZES = (1, 2, 3, 4, 5, 7, 8, 12, 16, 20, 31, 32, 33, 63, 64, 65, 100, 127, 128, 129, 200, 257, 1000)
 PROFILES = ("normal", "positive", "unit", "whole")
@@ -65,6 +67,7 @@ class Draft:
         self.rng = rng
         self.code = code
         self.sizes, self.room, self.at_most = sizes, room, at_most
+        self.largest = LARGEST
         self.values: list[Value] = []
         self.nodes: list[NodeProto] = []
         self.weights: dict[str, TensorProto] = {}
@@ -177,7 +180,7 @@ class Draft:
                 not 0 < a.size <= self.at_most or a.ndim > 6
             ):  # first: what is repeated takes no room until it is looked at
                 raise Unfit(f"{op} gives {a.shape}")
-            if a.dtype.kind == "f" and not (~np.isfinite(a) | (a < 3e4) if hides else np.abs(a) < 3e4).all():
+            if a.dtype.kind == "f" and not (~np.isfinite(a) | (a < self.largest) if hides else np.abs(a) < self.largest).all():
                 raise Unfit(f"{op} gives numbers that are not finite")
             if a.dtype.kind in "iu" and a.size and np.abs(a.astype(np.float64)).max() >= 2**31 - 1:
                 raise Unfit(f"{op} gives numbers beyond 32 bits")

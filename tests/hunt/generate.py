@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import hunt.idioms_signals  # noqa: F401  registers itself
 import numpy as np
-from hunt import idioms_experts, idioms_exports, idioms_heads, idioms_hidden, idioms_padded  # noqa: F401  they register themselves
-from hunt.draft import SIZES, Draft, Unfit, Value
+from hunt import idioms_experts, idioms_exports, idioms_heads, idioms_hidden, idioms_padded, idioms_quantised  # noqa: F401  they register themselves
+from hunt.draft import LARGEST, SIZES, Draft, Unfit, Value
 from hunt.execute import Setting
 from hunt.formats import BF16, F16, F32
 from hunt.idioms import IDIOMS
@@ -119,7 +119,7 @@ class Generator:
 
     def _setting(self, d: Draft) -> Setting:
         override = d.pick(["bf16", "fp16", "fp32"]) if d.chance(0.15) else ""
-        if override == "fp16" and any(map(_beyond_fp16, d.values)):
+        if override == "fp16" and (d.largest > LARGEST or any(map(_beyond_fp16, d.values))):
             override = ""  # in fp16 all that hides is one number, and a row that sees nothing has equal shares (docs/simulators.md)
         return Setting(d.pick([1, 2, 2, 3]), d.chance(0.75), override, d.pick(["", "", "small", "2x2", "2x2"]))
 

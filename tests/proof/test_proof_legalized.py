@@ -42,7 +42,7 @@ OTHERS = {
 }  # fmt: skip
 
 
-def proved(path, nodes, shape, weights) -> None:
+def proved(path, nodes, shape, weights, dtype=None) -> None:
     made = [
         helper.make_node(op, names.split(), [f"v{i}"], f"n{i}", **attrs) for i, (op, names, attrs) in enumerate(nodes)
     ]
@@ -53,7 +53,7 @@ def proved(path, nodes, shape, weights) -> None:
     graph = helper.make_graph(made, "g", [x], [y], stored)
     plain = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
     onnx.save(onnx.shape_inference.infer_shapes(plain), path)
-    options = CompileOptions()
+    options = CompileOptions(dtype=dtype)
     program = api.compile(path, options).program
     assert not program.meta["kernel_core"]
     report = api.prove(program, path, options, quick=True)
@@ -68,3 +68,10 @@ def test_functions(tmp_path, kind: str) -> None:
 @pytest.mark.parametrize("name", OTHERS)
 def test_others(tmp_path, name: str) -> None:
     proved(tmp_path / "m.onnx", *OTHERS[name])
+
+
+@pytest.mark.parametrize("function, number", [("Atan", 1 / 3), ("Selu", 1.6732632), ("Selu", 1.0507), ("Asinh", 1 / 6)])
+def test_a_weight_that_is_a_constant_of_a_function_in_bf16(tmp_path, function, number):
+    """The numbers of a function's steps are known before one is looked up, on either side."""
+    nodes = [("Mul", "x w", {}), (function, "v0", {}), ("Mul", "v1 w", {})]
+    proved(tmp_path / "m.onnx", nodes, (3, 70), {"w": np.float32(number)}, "bf16")

@@ -22,6 +22,7 @@ from tx8fast.proof.draw import Known, input_value, limits, param_value
 from tx8fast.proof.ends import End, holds
 from tx8fast.proof.expression import CONCRETE, Drawn, NotExpressed, Scope, Value, evaluate, moved
 from tx8fast.proof.expressions_chips import COLLECTIVES
+from tx8fast.proof.expressions_mapped import step_numbers
 from tx8fast.proof.families import load
 from tx8fast.proof.field import Field
 from tx8fast.proof.graph import Graph, Instance
@@ -97,7 +98,9 @@ class Evaluation:
 
     def register_constants(self) -> None:
         """Tell the field all constants of the graph, before a program's are looked up among them."""
-        seen = {v for op in self.graph.instances for _, v in op.record.attrs if type(v) is float}
+        records = {op.record for op in self.graph.instances}
+        seen = {v for record in records for _, v in record.attrs if type(v) is float}
+        seen.update(*map(step_numbers, records))
         for value in sorted(seen):
             if np.isfinite(value):
                 self.field.constants.register(value)

@@ -23,6 +23,13 @@ def step_records(record: OpRecord) -> Iterator[tuple[Step, OpRecord]]:
         yield step, OpRecord(step.kind, (("fmod", False),), ins, (out,), None)
 
 
+def step_numbers(record: OpRecord) -> set[float]:
+    """Return the numbers that the steps of an op hold."""
+    texts = [value for name, value in record.attrs if name == "steps"]
+    steps = [step for text in texts for step in parse_steps(text, len(record.operands))]
+    return {o for step in steps for o in step.operands if type(o) is float}
+
+
 @expression("map")
 def mapped(scope: Scope, op: OpRecord, operands: Operands) -> list[Value]:
     """The last of the steps."""

@@ -106,11 +106,13 @@ class Field:
         p, q = self.constant_words(value, fmt)
         return Elements(np.full(shape, p, np.uint32), np.full(shape, q, np.uint32))
 
-    def constant_words(self, value: float, fmt: str) -> tuple[int, int]:
-        """Return the words (p, q) of a constant."""
+    def constant_words(self, value: float, fmt: str, stored: bool = False) -> tuple[int, int]:
+        """Return the words (p, q) of a constant; `stored`: that lies among the model's own."""
         if hides(value, fmt):
             return (LOWEST if lowest(value, fmt) else HIDDEN), 0
-        return (UNDEFINED, 0) if not np.isfinite(value) else self.constants.pair(value, fmt)
+        if not np.isfinite(value):
+            return UNDEFINED, 0
+        return self.constants.stored(value, fmt) if stored else self.constants.pair(value, fmt)
 
     def numbers(self, values: np.ndarray, fmt: str = "f32") -> Elements:
         """Return concrete numbers (integers, truth values or floats of any shape) as elements."""
@@ -119,7 +121,7 @@ class Field:
             wide = values.astype(np.int64)
             return Elements((wide % self.p).astype(np.uint32), (wide % self.q).astype(np.uint32))
         found, where = np.unique(values.astype(np.float64), return_inverse=True)
-        table = np.array([self.constant_words(x, fmt) for x in found.tolist()], np.uint32).reshape(-1, 2)
+        table = np.array([self.constant_words(x, fmt, stored=True) for x in found.tolist()], np.uint32).reshape(-1, 2)
         where = where.reshape(values.shape)
         return Elements(table[where, 0], table[where, 1])
 
