@@ -21,6 +21,7 @@ from tests.support.corpus import (
     exported,
     family,
     norm_of_heads,
+    products_of_bytes,
     random_inputs,
     scores_in_f16,
     small_cnn,
@@ -102,7 +103,7 @@ def corpus(tmp_path_factory) -> list[Model]:
         if name not in ("bert", "vit"):
             found.append(model(name, family(root, name, "decode")))
     found.append(model("cnn", small_cnn(root)))
-    small = {"conversions": conversions, "norm of heads": norm_of_heads, "scores in f16": scores_in_f16}
+    small = {"conversions": conversions, "norm of heads": norm_of_heads, "scores in f16": scores_in_f16, "bytes": products_of_bytes}
     found += [model(name, make()) for name, make in small.items()]
     if HAS_JAXLIB:
         found += [model(p.stem, open_model(p)) for p in sorted((DATA / "stablehlo").glob("*.mlir"))]

@@ -79,6 +79,14 @@ def scores_in_f16() -> IRProgram:
     return g.done(y=g("softmax", g("gemm", g.args["q"], g.args["k"], trans_b=True), axis=-1, scale=0.125))
 
 
+def products_of_bytes() -> IRProgram:
+    """A product of bytes less a zero point, whose sums are scaled."""
+    g = SmallGraph(x=((3, 64), "u8"))
+    w = g.array("w", np.random.default_rng(1).integers(-99, 100, (64, 32)).astype(np.int8))
+    a, b = (g("convert", v, dtype="i32") for v in (g.args["x"], w))
+    return g.done(y=g("relu", g("convert", g("gemm", g("sub", a, g("constant", value=DenseAttr(np.array(120, np.int32)))), b), dtype="f32")))
+
+
 def random_inputs(program: IRProgram, seed: int = 3) -> dict[str, np.ndarray]:
     """Values that every model of the corpus accepts: floats around 0, small indices."""
     rng = np.random.default_rng(seed)
@@ -96,6 +104,7 @@ __all__ = [
     "exported",
     "family",
     "norm_of_heads",
+    "products_of_bytes",
     "random_inputs",
     "scores_in_f16",
     "small_cnn",

@@ -1,7 +1,7 @@
 """Chooses the float format that the program computes in, and converts where another format meets it.
 
-May import: ir, numerics.formats, passes.{base, effects, lift_masks, lift_match, mask_range}, weights (mask value). Must not: change the types of
-a function's arguments and results, or read weights but masks.
+May import: ir, numerics.formats, passes.{base, effects, lift_integers, lift_masks, lift_match, mask_range}, weights (mask value).
+Must not: change the types of a function's arguments and results, or read weights but masks.
 
 A parameter needs no conversion at run time: `get_param` simply takes the wanted type, the weight table keeps
 the format of the source, and packing the parameter image converts.
@@ -24,6 +24,7 @@ from tx8fast.numerics.formats import np_dtype
 from tx8fast.passes.base import CompilerPass, PassResult
 from tx8fast.passes.effects import is_parameter, written_states
 from tx8fast.passes.fold_constants import CONSTANT_PREFIX
+from tx8fast.passes.lift_integers import of_integers
 from tx8fast.passes.lift_masks import deepened, mask_of
 from tx8fast.passes.lift_match import Constants
 from tx8fast.passes.mask_range import hiding, in_range, lowest, may_leave_range, whole
@@ -297,9 +298,7 @@ class _Caster:
     def bounded(self, v: Value, dtype: str) -> Value:
         """Return a mask whose numbers the compute format has. dtype: what it will be converted to."""
         found = self.bounds.get(v)
-        if found is None:
-            found = self.bounds[v] = self._bounded(v, dtype)
-        return found
+        return found or self.bounds.setdefault(v, self._bounded(v, dtype))
 
     def _bounded(self, v: Value, dtype: str) -> Value:
         if self.flexible(v):
@@ -346,6 +345,7 @@ class _Caster:
         elif op.kind != "quantize" and floats:
             count = ALWAYS.get(op.kind)
             dtype = self.target if count is not None else self.meeting([op.operands[i] for i in floats])
+            dtype = "f32" if of_integers(op) else dtype  # sums of integers are floats made from integers
             before = list(op.operands)
             if op.kind == "softmax":
                 last = op.attrs["axis"] in (-1, len(op.result.shape) - 1)

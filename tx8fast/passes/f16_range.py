@@ -1,6 +1,6 @@
 """Keeps what f16 computes within its range where a formula passes through numbers that its operands and result do not need.
 
-May import: ir, passes.base, passes.canonicalize, passes.lift_match. Must not: change other formats, or types outside of a formula.
+May import: ir, passes.{base, canonicalize, lift_integers, lift_match}. Must not: change other formats, or types outside of a formula.
 
 f16 ends at 65504, the square of 256. Three formulas run over on the way although they begin and end in range:
 
@@ -21,6 +21,7 @@ from tx8fast.ir.program import IRProgram
 from tx8fast.ir.rewrite import Rewriter, pattern, rewrite_greedily
 from tx8fast.passes.base import CompilerPass, PassResult
 from tx8fast.passes.canonicalize import splat
+from tx8fast.passes.lift_integers import of_integers
 from tx8fast.passes.lift_match import in_f16, is_parameter, made_by, scalar, scaled, static, used_once
 from tx8fast.records import dataclass
 
@@ -172,13 +173,18 @@ class _Powers:
 
 def _sums_integers(op: Op) -> bool:
     """True for what makes f16 of sums of integers, which f32 holds."""
-    wide = made_by(op.operands[0], "convert") if op.kind == "convert" else None
-    if wide is None or wide.result.dtype != _WIDE or wide.operands[0].dtype not in ("i32", "i64"):
+    v = op.operands[0] if op.kind == "convert" else None
+    if v is None or v.dtype != _WIDE:
         return False
+    while (inner := made_by(v, "add", "sub", "relu", *_VIEWS)) is not None:
+        v = inner.operands[0]
+    if (wide := made_by(v, "convert")) is None:
+        product = made_by(v, "gemm", "contract", "conv")
+        return product is not None and of_integers(product)
     v = wide.operands[0]
     while (inner := made_by(v, "add", "sub", *_VIEWS)) is not None:
         v = inner.operands[0]
-    return made_by(v, "gemm", "contract", "conv") is not None
+    return v.dtype in ("i32", "i64") and made_by(v, "gemm", "contract", "conv") is not None
 
 
 def _is_narrow(v: Value) -> bool:

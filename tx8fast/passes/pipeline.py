@@ -42,6 +42,7 @@ from tx8fast.passes.lift_cache import LiftCache
 from tx8fast.passes.lift_contract import LiftContract
 from tx8fast.passes.lift_conv import LiftConv
 from tx8fast.passes.lift_experts import LiftExperts
+from tx8fast.passes.lift_integers import LiftIntegers
 from tx8fast.passes.lift_norm import LiftNorm
 from tx8fast.passes.lift_rope import LiftRope
 from tx8fast.passes.lift_stablehlo import LiftStablehlo
@@ -85,6 +86,7 @@ PASSES: tuple[type[CompilerPass], ...] = (
     GroupBarriers,
     LiftNorm,
     LiftActivation,
+    LiftIntegers,
     LiftRope,
     LiftCache,
     LiftAttention,
@@ -121,6 +123,7 @@ def lifting_passes() -> list[CompilerPass]:
         LiftViews(),
         LiftNorm(),
         LiftActivation(),
+        LiftIntegers(),
         LiftRope(),
         Canonicalize(),
         FoldConstants(),
