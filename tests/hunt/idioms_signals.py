@@ -87,3 +87,25 @@ def volume(d: Draft) -> None:
             x = d.op("Relu", x)
     if d.chance(0.3):
         d.op("GlobalAveragePool", x)
+
+
+@idiom
+def long_rows(d: Draft) -> None:
+    """Rows that no instruction takes whole, and that are summed in pieces."""
+    n = d.pick([4096, 4097, 8200, 16384, 16385, 16449, 20480, 24577])
+    x = d.input(d.draw((d.pick([1, 2, 3]) if n < 17000 else 1, n)))
+    if d.chance(0.5):
+        x = d.op(d.pick(["Mul", "Add"]), x, d.floats(x, (n,)))
+    for _ in range(d.pick([1, 1, 2])):
+        way = d.int(0, 4)
+        if way == 0:
+            x = d.op(d.pick(["Softmax", "Softmax", "LogSoftmax"]), x, axis=-1)
+        elif way == 1:
+            x = d.op("LayerNormalization", x, d.floats(x, (n,)), d.floats(x, (n,)) if d.chance(0.5) else None)
+        elif way == 2:
+            more = d.op(d.pick(["ReduceMax", "ReduceMean", "ReduceL2"]), x, d.ints(-1), keepdims=1)
+            x = d.op("Sub", x, more)
+        elif way == 3:
+            x = d.op("LpNormalization", x, axis=-1, p=2)
+        else:
+            x = d.op(d.pick(["Relu", "Tanh", "Neg"]), x)

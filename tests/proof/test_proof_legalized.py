@@ -70,6 +70,21 @@ def test_others(tmp_path, name: str) -> None:
     proved(tmp_path / "m.onnx", *OTHERS[name])
 
 
+LONG = {
+    "softmax": [("Softmax", "x", {})],
+    "logarithm": [("LogSoftmax", "x", {})],
+    "norm": [("LayerNormalization", "x g", {})],
+    "scaled": [("Mul", "x g", {}), ("Softmax", "v0", {})],
+}
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp16"])
+@pytest.mark.parametrize("name", LONG)
+def test_long_rows_of_16_bits(tmp_path, name, dtype):
+    """Their pieces lie in f32, whatever the rows come in."""
+    proved(tmp_path / "m.onnx", LONG[name], (2, 16500), {"g": np.linspace(1, 2, 16500, dtype=np.float32)}, dtype)
+
+
 @pytest.mark.parametrize("function, number", [("Atan", 1 / 3), ("Selu", 1.6732632), ("Selu", 1.0507), ("Asinh", 1 / 6)])
 def test_a_weight_that_is_a_constant_of_a_function_in_bf16(tmp_path, function, number):
     """The numbers of a function's steps are known before one is looked up, on either side."""

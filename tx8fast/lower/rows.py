@@ -144,9 +144,10 @@ class RowOp(Lowering):
 
 
 def _pieces(local: Local) -> Iterator[tuple[int, Local]]:
-    """Yield (bytes from the begin, form) of the pieces of rows that one reduction takes."""
+    """Yield (bytes from the begin, form) of the pieces of rows in the work format that one reduction takes."""
+    work = Local(local.rows, local.cols, WORK, True)
     for c in range(0, local.cols, PIECE):
-        yield local.offset(0, c), Local(local.rows, min(PIECE, local.cols - c), local.dtype, True)
+        yield work.offset(0, c), Local(local.rows, min(PIECE, local.cols - c), WORK, True)
 
 
 class Norm(RowOp):
