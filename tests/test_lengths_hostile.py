@@ -69,6 +69,40 @@ MODELS = {
     "no more than four rows": [
         node("r = Min n four"), node("part = Slice z zero r zero"), node("s = ReduceSum part zero", keepdims=1), node("y = Add x s"),
     ],
+    "a mask taken away again": [
+        node("m = Slice triangle zerozero nn zeroone"), node("t = Transpose x", perm=[1, 0]), node("s = MatMul x t"),
+        node("a = Add s m"), node("b = Add a tenthousand"), node("y = MatMul b x"),
+    ],
+    "a mask made small": [
+        node("m = Slice triangle zerozero nn zeroone"), node("t = Transpose x", perm=[1, 0]), node("s = MatMul x t"),
+        node("a = Add s m"), node("b = Div a tenthousand"), node("d = Add b float1"), node("y = ReduceSum d one", keepdims=1),
+    ],
+    "low numbers that are not alike, raised": [
+        node("m = Slice slope zerozero nn zeroone"), node("t = Transpose x", perm=[1, 0]), node("s = MatMul x t"),
+        node("a = Add s m"), node("b = Add a tenthousand"), node("y = MatMul b x"),
+    ],
+    "bits": [
+        node("i = Cast x", to=TensorProto.INT64), node("o = BitwiseOr i four"), node("l = Sub o one"), node("g = Cast l", to=TensorProto.FLOAT),
+        node("q = Add g x"), node("y = ReduceSum q zero", keepdims=1),
+    ],
+    **{
+        f"infinities behind {name}": [
+            *way, node("m = Slice mask zerozero nn zeroone"), node("t = Transpose x", perm=[1, 0]), node("s = MatMul x t"),
+            node("a = Add s m"), node("p = Softmax a", axis=-1), node("y = MatMul p r"),
+        ]
+        for name, way in {
+            "a slice": [node("h = Slice x zero two64 one"), node("r = Reciprocal h")],
+            "two of it": [node("h = Concat x x", axis=1), node("r = Reciprocal h")],
+            "two columns": [node("h = Gather x zeroone", axis=1), node("r = Reciprocal h")],
+            "running sums": [node("h = CumSum x one0"), node("r = Reciprocal h")],
+            "a norm of nothing": [node("r = LayerNormalization x float1s", epsilon=0.0)],
+            "a logarithm that is cut": [node("h = Abs x"), node("l = Log h"), node("r = Slice l zero two64 one")],
+            "a norm behind a bias": [
+                node("b = Add x float1"), node("l = ReduceMean b one", keepdims=1), node("e = Sub b l"), node("q = Mul e e"),
+                node("v = ReduceMean q one", keepdims=1), node("d = Sqrt v"), node("r = Div e d"),
+            ],
+        }.items()
+    },
     "nothing": [node("none = Slice x one zero zero"), node("y = Concat none x", axis=0)],
 }  # fmt: skip
 
@@ -89,6 +123,12 @@ def write(path, nodes):
         "float1": np.float32(1),
         "vector": VECTOR,
         "mask": MASK,
+        "triangle": np.where(np.tri(FULL, dtype=bool), 0, -1e4).astype(np.float32),
+        "slope": np.where(np.tri(FULL, dtype=bool), 0, -5e3 - 100.0 * np.arange(FULL)).astype(np.float32),
+        "tenthousand": np.float32(1e4),
+        "float1s": np.ones(C, np.float32),
+        "one0": np.int64(1),
+        "eps": np.float32(1e-6),
     }
     nodes = [node("n0 = Shape x"), node("n = Slice n0 zero one zero"), node("nn = Concat n n", axis=0), *nodes]
     used = {i for m in nodes for i in m.input}
@@ -185,7 +225,48 @@ def test_which_lengths_are_compared():
     assert sorted(lengths_to_compare((8, 16), [8], False, 10)) == [n for n in range(1, 16) if n != 8]
     large = lengths_to_compare((512, 2048), [61], False, 10**6)
     assert len(large) == 8 and {2047, 1, 2, 3, 511} <= set(large)
-    assert lengths_to_compare((512, 2048), [61], True, 10) == [2047, 1]
+    assert lengths_to_compare((512, 2048), [61], True, 10) == [2047, 1, 2]
+
+
+NORMED = {
+    "norms with a little added": [
+        node("b = Add x float1"), node("q = Mul b b"), node("v = ReduceMean q one", keepdims=1), node("w = Add v eps"), node("d = Sqrt w"),
+        node("r = Div b d"),
+    ],
+    "shares": [node("b = Add x float1"), node("p0 = Softmax b", axis=-1), node("k = ReduceMax p0 one", keepdims=1), node("r = Div p0 k")],
+    "shares by hand": [
+        node("b = Add x float1"), node("k = ReduceMax b one", keepdims=1), node("l = Sub b k"), node("e = Exp l"),
+        node("v = ReduceSum e one", keepdims=1), node("r = Div e v"),
+    ],
+    "softplus": [node("h = Concat x x", axis=1), node("r = Softplus h")],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NORMED)
+def test_quotients_by_what_is_never_zero_are_served(tmp_path, name):
+    rest = [
+        node("m = Slice triangle zerozero nn zeroone"), node("t = Transpose x", perm=[1, 0]), node("s = MatMul x t"), node("a = Add s m"),
+        node("p = Softmax a", axis=-1), node("y = MatMul p r"),
+    ]  # fmt: skip
+    write(tmp_path / "m.onnx", [*NORMED[name], *rest])
+    programs = tx8fast.compile_lengths(tmp_path / "m.onnx", "N", BOUNDS, tx8fast.CompileOptions(dtype="fp32"))
+    for length in (2, 7, 19):
+        feed = {"x": RNG.standard_normal((length, C)).astype(np.float32)}
+        wanted = np.asarray(onnx.reference.ReferenceEvaluator(onnx.load(tmp_path / "m.onnx")).run(None, feed)[0])
+        assert np.allclose(programs.run(feed)["y"], wanted, rtol=1e-4, atol=1e-5), length
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp16"])
+def test_a_mask_in_another_format_is_served(tmp_path, dtype):
+    nodes = [
+        node("m = Slice triangle zerozero nn zeroone"), node("t = Transpose x", perm=[1, 0]), node("s = MatMul x t"), node("a = Add s m"),
+        node("p = Softmax a", axis=-1), node("y = MatMul p x"),
+    ]  # fmt: skip
+    write(tmp_path / "m.onnx", nodes)
+    programs = tx8fast.compile_lengths(tmp_path / "m.onnx", "N", (6, 20), tx8fast.CompileOptions(dtype=dtype))
+    feed = {"x": RNG.standard_normal((5, C)).astype(np.float32)}
+    wanted = np.asarray(onnx.reference.ReferenceEvaluator(onnx.load(tmp_path / "m.onnx")).run(None, feed)[0])
+    assert np.allclose(programs.run(feed)["y"], wanted, atol=0.05)
 
 
 def test_what_can_be_served_is(tmp_path):

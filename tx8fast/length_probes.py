@@ -23,8 +23,8 @@ from tx8fast.passes.same_lengths import check_same_model, computing, constant
 #: of a file at most so many lengths are imported, of so many ops in all (an import costs `IMPORT` more), and at least so many
 MOST, OPS, LEAST = 128, 16_000, 8
 IMPORT = 50
-#: lengths of a model that tx8fast's own readers build for any length
-BUILT = 2
+#: lengths of a model that tx8fast's own readers build for any length: at one token alone a table of rotations is the same for all divisors
+BUILT = 3
 
 Shapes = list[tuple[int, ...]]
 Import = Callable[[int], IRProgram]

@@ -44,17 +44,19 @@ def _grouped(w: np.ndarray, bits: int, group: np.ndarray) -> tuple[np.ndarray, n
     return q, scale, zero
 
 
-def gptq(w: np.ndarray, bits: int = 4, act_order: bool = True, v2: bool = False) -> Made:
+def gptq(
+    w: np.ndarray, bits: int = 4, act_order: bool = True, v2: bool = False, size: int = GROUP, index: bool = True
+) -> Made:
     """Words along the input features; zero points less one (in version 1); groups in any order of features."""
     x = w.T
-    group = np.arange(x.shape[0]) // GROUP
+    group = np.arange(x.shape[0]) // size
     if act_order:
         group = np.random.default_rng(5).permutation(group)
     q, scale, zero = _grouped(x, bits, group)
     order = list(range(32 // bits))
     stored_zero = zero if v2 else (zero - 1) % 2**bits
     stored = {"qweight": _pack(q.T, bits, order).T, "qzeros": _pack(stored_zero, bits, order),
-              "scales": scale.astype(np.float16), "g_idx": group.astype(np.int32)}  # fmt: skip
+              "scales": scale.astype(np.float16)} | ({"g_idx": group.astype(np.int32)} if index else {})  # fmt: skip
     return stored, ((q - zero[group]) * scale[group]).T
 
 
@@ -216,6 +218,7 @@ _CT = {"quant_method": "compressed-tensors"}
 SCHEMES: dict[str, tuple[dict[str, Any], Callable[[np.ndarray], Made]]] = {
     "gptq": ({"quant_method": "gptq", "bits": 4, "group_size": GROUP, "desc_act": True}, gptq),
     "gptq-8bit": ({"quant_method": "gptq", "bits": 8, "group_size": GROUP}, lambda w: gptq(w, bits=8, act_order=False)),
+    "gptq-short-last": ({"quant_method": "gptq", "bits": 4, "group_size": 20}, lambda w: gptq(w, act_order=False, size=20, index=False)),
     "gptq-v2": ({"quant_method": "gptq", "bits": 4, "checkpoint_format": "gptq_v2"}, lambda w: gptq(w, v2=True)),
     "awq": ({"quant_method": "awq", "bits": 4, "version": "gemm", "zero_point": True}, awq),
     "fp8": ({"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [16, 24]}, fp8_blocks),

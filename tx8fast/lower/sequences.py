@@ -170,7 +170,6 @@ UNARY: dict[str, Recipe] = {
     "elu": Recipe(1, True, _elu),
     "gelu_tanh": Recipe(1, True, _gelu_tanh),
     "gelu": Recipe(4, True, _gelu),
-    "erf": Recipe(3, True, _erf),
     "hsigmoid": Recipe(0, True, _hsigmoid),
     "hswish": Recipe(1, True, _hswish),
     "mish": Recipe(1, True, _mish),

@@ -1,6 +1,6 @@
 """What elements appended at the end of some dimensions can reach: may a program for 512 tokens serve 300 of them?
 
-May import: ir, errors, numerics.formats, passes.{effects, padding_places, same_lengths}. Must not: change the graph, or know which model it is.
+May import: ir, errors, numerics.formats, passes.{effects, padding_numbers, padding_places, same_lengths}. Must not: change the graph, or know which model it is.
 
 Inputs are padded with zeros from index n on, 1 <= n. A walk over `main` keeps for every value
 - `padded`: its axes of which only the indices below n mean anything, and
@@ -28,7 +28,8 @@ from tx8fast.ir.program import IRProgram
 from tx8fast.ir.types import TensorType
 from tx8fast.numerics.formats import INTS
 from tx8fast.passes.effects import is_parameter
-from tx8fast.passes.padding_places import HIDDEN, LATE, Key, looked_up, lowest, shown, tails_of, written
+from tx8fast.passes.padding_numbers import HIDDEN, Most, Signs, at_most, endless, hidden
+from tx8fast.passes.padding_places import LATE, Key, looked_up, lowest, shown, tails_of, written
 from tx8fast.passes.same_lengths import Varying
 from tx8fast.records import dataclass
 from tx8fast.weights.derived import evaluate
@@ -38,6 +39,10 @@ from tx8fast.weights.dtypes import np_dtype
 TABLE_BYTES = 1 << 20
 #: stands for an element below n, as the position of a new token in a cache of n
 BELOW = "below"
+#: kinds whose results are elements of their operand
+_MOVED = ("broadcast", "transpose", "reshape", "slice")
+#: kinds of which it is followed where they spread what is not finite
+_FOLLOWED = (*_MOVED, "gemm", "contract", "reduce")
 #: kinds that take rows of their first operand
 _LOOKUPS = ("embedding", "gather", "gather_nd")
 _ORDER = {
@@ -102,6 +107,7 @@ class _Walk:
         self.promised: set[Value] = set()
         self.constants: set[Value] = set()  # and what is converted from them
         self.arrays: dict[Value, np.ndarray | None] = dict(varying.tables)
+        self.signs = Signs(self._array)
 
     def op(self, op: Op) -> None:
         ins = [self.states[v] for v in op.operands]
@@ -112,7 +118,7 @@ class _Walk:
             made = [_State(tail=tails_of(self._array(r))) for r in op.results]
         else:
             try:
-                made = self._transfer(op, ins)
+                made = [self._endings(op, ins, state) for state in self._transfer(op, ins)]
             except _Mixed as e:
                 made = [_State(why=f"{where(op)} {e}")] * len(op.results)
         if not op.operands or (op.kind == "convert" and op.operands[0] in self.constants):
@@ -155,12 +161,20 @@ class _Walk:
                     "puts padded and other elements into one dimension; give batch 1 if the others are the batch, or compile each length by itself"
                 )
             out.append(_State(frozenset(axes[f] for f in kept)))
-        if op.has(ELEMENTWISE) or op.kind in ("broadcast", "transpose", "reshape"):
+        if op.has(ELEMENTWISE) or op.kind in _MOVED:
             out[0].tail = self._tails(op, ins, rule)
             out[0].below = op.kind in ("convert", "reshape", "broadcast") and ins[0].below
         elif op.kind in ("gemm", "contract", "reduce") and len(out) == 1:
             out[0].tail = self._zeros(op, ins, rule)
         return out
+
+    def _endings(self, op: Op, ins: list[_State], state: _State) -> _State:
+        """Note the padded axes of a result on which the tail may be infinite, or no number."""
+        known = {axis for axis, _ in state.tail}
+        spread = not (op.has(ELEMENTWISE) or op.kind in _FOLLOWED) and any(map(endless, (t for s in ins for t in s.tail.values())))
+        if not state.padded <= known and (spread or (any(s.padded for s in ins) and self.signs.may_end(op))):
+            state.tail = state.tail | {(axis, None): np.nan for axis in state.padded - known}
+        return state
 
     def _padded_factors(self, op: Op, ins: list[_State], rule: Rule) -> set[int]:
         found: set[int] = set()
@@ -188,7 +202,7 @@ class _Walk:
                     if d.identity != f:
                         continue
                     for (axis, row), value in state.tail.items():
-                        if axis == a and _endless(value):
+                        if axis == a and endless(value):
                             raise _Mixed("sums over a padded dimension whose tail is not finite")
                         if axis == a and value == 0.0:
                             found.append(None if row is None else dims[row].identity)  # type: ignore[index]
@@ -200,7 +214,7 @@ class _Walk:
         """A maximum over padded factor `f`: no element of the tail may be the largest, as below a mask or among probabilities."""
         dims = rule.ins[0]
         for (axis, row), value in state.tail.items():
-            if dims[axis].identity == f and type(value) is float and value <= lowest(op.operands[0]):  # type: ignore[index]
+            if dims[axis].identity == f and at_most(value, lowest(op.operands[0])):  # type: ignore[index]
                 return None if row is None else dims[row].identity  # type: ignore[index]
         raise _Mixed("takes the largest over a padded dimension whose tail is not known to be below the others")
 
@@ -212,13 +226,13 @@ class _Walk:
             return _State(others)
         for v, state in zip(op.operands, ins):
             tails = [value for (a, _), value in state.tail.items() if a + rank - len(v.shape) == axis]
-            if any(_endless(value) and value != -np.inf for value in tails):
+            if any(endless(value) and value != -np.inf for value in tails):
                 raise _Mixed("spreads over a padded dimension whose tail is not finite")
         for v, state, factor in zip(op.operands, ins, (op.attrs["scale"], 1.0)):
             shift = rank - len(v.shape)
             for (a, row), value in state.tail.items():
-                hidden = type(value) is float and value * factor <= HIDDEN
-                if a + shift == axis and hidden and not op.attrs["log"]:
+                hides = factor > 0 and at_most(value, HIDDEN / factor)
+                if a + shift == axis and hides and not op.attrs["log"]:
                     row = None if row is None else row + shift
                     return _State(others | ({row} if row is not None else frozenset()), {(axis, row): 0.0})
         raise _Mixed(f"spreads over a padded dimension of size {op.result.shape[axis]}, and no mask hides its tail")
@@ -272,7 +286,7 @@ class _Walk:
             for (a, row), value in state.tail.items():
                 out = axes.get(own[a].identity)  # type: ignore[index]
                 out_row = None if row is None else axes.get(own[row].identity)  # type: ignore[index]
-                if out is not None and (row is None or out_row is not None):
+                if out is not None and (row is None or out_row is not None or endless(value)):
                     found[out, out_row] = value
             per_input.append(found)
         result: dict[Key, Any] = {}
@@ -293,9 +307,9 @@ class _Walk:
                 value
                 for state, dims in zip(ins, rule.ins)
                 for (a, row), value in state.tail.items()
-                if row is None and dims is not None and d.identity is not None and dims[a].identity == d.identity
+                if (row is None or endless(value)) and dims is not None and d.identity is not None and dims[a].identity == d.identity
             ]
-            if any(map(_endless, tails)) or (0.0 in tails and op.attrs.get("op") == "logsum"):
+            if any(map(endless, tails)) or (0.0 in tails and op.attrs.get("op") == "logsum"):
                 found[axis, None] = np.nan
             elif 0.0 in tails and whole:
                 found[axis, None] = 0.0
@@ -315,7 +329,7 @@ class _Walk:
 
     def _evaluate(self, op: Op, ins: list[_State], values: list[Any]) -> Any:
         kind = op.kind
-        if kind in ("broadcast", "transpose", "reshape"):
+        if kind in _MOVED:
             return values[0]
         if kind == "convert" and values[0] == LATE:
             return LATE if op.attrs["dtype"][0] in "iu" else None
@@ -324,16 +338,18 @@ class _Walk:
             return _ORDER[kind, 0 if values[0] == LATE else 1]
         if kind == "select" and type(values[0]) is float:
             return values[1] if values[0] else values[2]
-        if any(map(_endless, values)) and not all(type(v) is float for v in values):
+        if any(map(endless, values)) and not all(type(v) is float for v in values):
             return np.nan  # with what is not known it may be anything
-        if kind == "mul" and any(map(_endless, values)) and 0.0 in values:
+        if kind == "mul" and any(map(endless, values)) and 0.0 in values:
             return np.nan
         if (kind == "and" and 0.0 in values) or (kind == "mul" and 0.0 in values):
             return 0.0
-        if kind == "or" and any(type(v) is float and v for v in values):
+        if kind == "or" and op.result.dtype == "pred" and any(type(v) is float and v for v in values):
             return 1.0
-        if kind == "add" and any(type(v) is float and v <= HIDDEN for v in values) and None in values:
-            return next(v for v in values if type(v) is float and v <= HIDDEN)
+        if kind == "add" and None in values and any(type(v) is float and v <= HIDDEN for v in values):
+            return Most(next(v for v in values if type(v) is float and v <= HIDDEN))
+        if len([v for v in values if isinstance(v, Most)]) == 1:
+            return hidden(kind, values)
         if any(type(v) is not float for v in values):
             return None
         with np.errstate(all="ignore"):
@@ -370,12 +386,8 @@ class _Mixed(Exception):
     """An op through which the padding reaches what must stay."""
 
 
-def _endless(value: Any) -> bool:
-    """True for what is known of a tail that may be an infinity or no number."""
-    return type(value) is float and not np.isfinite(value)
-
-
 def _first_only(op: Op, state: _State) -> _State:
     """A slice that keeps nothing but element 0 of a padded dimension is not padded there."""
     first = {a for a in state.padded if op.attrs["start"][a] == 0 and op.attrs["size"][a] == 1}
-    return _State(state.padded - first, {}, False)
+    left = {(a, row): value for (a, row), value in state.tail.items() if a not in first and row not in first}
+    return _State(state.padded - first, left, False)

@@ -1,6 +1,6 @@
 """What the analysis of padding asks of single ops and constants: where indices give places, what is never negative, what hides.
 
-May import: ir, weights by interface. Must not: walk over a graph.
+May import: ir, passes.padding_numbers, weights by interface. Must not: walk over a graph.
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 
 from tx8fast.ir.core import Op, Value
+from tx8fast.passes.padding_numbers import HIDDEN, Most
 from tx8fast.weights.derived import MASK_VALUE
 
-#: scores this far below the others get a probability of exactly zero
-HIDDEN = -5e3
 #: tail of an index vector: from n on every element is at least n
 LATE = "late"
 Key = tuple[int, int | None]
@@ -82,5 +81,5 @@ def tails_of(array: np.ndarray | None) -> dict[Key, Any]:
                 if (columns == columns.flat[0]).all():
                     found[axis, row] = float(columns.flat[0])
                 elif (columns <= HIDDEN).all():
-                    found[axis, row] = HIDDEN
+                    found[axis, row] = Most(HIDDEN)
     return found

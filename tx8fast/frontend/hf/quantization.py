@@ -49,13 +49,14 @@ def read_scheme(r: Reader) -> Scheme | None:
         scheme |= {
             "bits": raw.get("bits", 4),
             "offset": 0 if raw.get("checkpoint_format") == "gptq_v2" else 1,
+            "group": _group(q, raw),
         }
     elif method == "awq":
         q.fixed("bits", 4)
         q.fixed("version", "gemm", "GEMM")
         if "packing_format" not in raw:
             q.fixed("zero_point", True)
-        scheme |= {"bits": 4}
+        scheme |= {"bits": 4, "group": _group(q, raw)}
     elif method in ("fp8", "fbgemm_fp8"):
         q.fixed("fmt", "e4m3")
         block = raw.get("weight_block_size")
@@ -88,6 +89,15 @@ def read_scheme(r: Reader) -> Scheme | None:
         q.problems.append(f"key 'quant_method' is {method!r}, required: one of {', '.join(METHODS)}")
     r.problems += [f"quantization_config: {p}" for p in q.problems]
     return scheme
+
+
+def _group(q: Reader, raw: dict[str, Any]) -> int | None:
+    """Return how many input features share a scale, None if all do or nothing is said."""
+    size = raw.get("group_size")
+    if size is not None and (type(size) is not int or size == 0 or size < -1):
+        q.problems.append(f"key 'group_size' is {size!r}, required: a whole number >= 1, or -1 for all")
+        return None
+    return None if size == -1 else size
 
 
 def add_float(
@@ -238,12 +248,18 @@ class _Module:
             (n, out),
             "u8",
         )
-        inputs = [q, scales, z]
+        inputs, group = [q, scales, z], scheme["group"]
         if gptq and self.has("g_idx"):
             inputs.append(self.take("g_idx", ((inner,),), ("i32", "i64")))
-        elif inner % n:
+            return self.weight(inputs, zero=True, groups=True, transpose=True)
+        if group is not None and n != -(-inner // group):
+            self.problems.append(
+                f"'{self.prefix}scales' has {n} groups, required {-(-inner // group)} of group_size {group} for {inner} input features"
+            )
+        elif group is None and inner % n:
             self.problems.append(f"'{self.prefix}scales' has {n} groups, which do not divide {inner} input features")
-        return self.weight(inputs, zero=True, groups=len(inputs) == 4, transpose=True)
+        blocks = {} if group is None or n == 1 else {"block": [group, 1]}  # the last group may have fewer
+        return self.weight(inputs, zero=True, groups=False, transpose=True, **blocks)
 
     def packed_rows(self, scheme: Scheme) -> bool:
         """compressed-tensors: input features packed in words of a row, signed values stored from the lowest up."""

@@ -1,0 +1,173 @@
+"""What the analysis of padding knows of numbers: which ops may make infinities of finite ones, and what hides.
+
+May import: ir, numerics.steps. Must not: walk over a graph from its inputs.
+
+An element that padding makes is a number no model was made for: nothing, or what a bias leaves of nothing. A quotient, root or logarithm of it
+may be infinite, and spoils every sum that it is a part of, even with a factor of zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tx8fast.ir.core import Op, Value
+from tx8fast.numerics.steps import parse_steps
+from tx8fast.records import dataclass
+
+#: scores this far below the others get a probability of exactly zero
+HIDDEN = -5e3
+#: what is known of the sign of a number
+ANY, NOT_NEGATIVE, POSITIVE = range(3)
+#: ops that are looked through for a sign
+DEPTH = 24
+_MOVES = frozenset({"reshape", "transpose", "broadcast", "slice", "convert", "concat"})
+_NORMS = frozenset({"layernorm", "rmsnorm"})
+
+
+@dataclass(frozen=True)
+class Most:
+    """At most `value`, or that and a score: what hides a score, or a hidden score. Which number it is, is not known."""
+
+    value: float
+
+    def through(self, kind: str, other: object, first: bool) -> Most | None:
+        """Return what an op makes of it and of another number (None: a score); first: it is the first operand."""
+        known = other if type(other) is float else None
+        if kind == "add" or (kind == "sub" and first):
+            return Most(self.value + (known or 0.0) * (1 if kind == "add" else -1))
+        if kind in ("mul", "div") and known is not None and known > 0 and (kind == "mul" or first):
+            return Most(self.value * known if kind == "mul" else self.value / known)
+        return None
+
+
+def at_most(value: Any, bound: float) -> bool:
+    """True of a tail whose elements are at most `bound`."""
+    found = value.value if isinstance(value, Most) else value
+    return type(found) is float and found <= bound
+
+
+def hidden(kind: str, values: list[Any]) -> Any:
+    """What an op makes of what hides: its exponential is nothing."""
+    at = next(i for i, v in enumerate(values) if isinstance(v, Most))
+    if len(values) == 1:
+        gone = kind in ("exp", "sigmoid") and values[0].value <= HIDDEN
+        return 0.0 if gone else values[0] if kind == "convert" else None
+    return values[at].through(kind, values[1 - at], at == 0) if len(values) == 2 else None
+
+
+def endless(value: Any) -> bool:
+    """True for what is known of a tail that may be an infinity or no number."""
+    return type(value) is float and not np.isfinite(value)
+
+
+def _sign(kind: str, signs: Sequence[int], same: bool) -> int:
+    """Return the sign of an op's result by those of its operands. same: they are one value."""
+    least, most = min(signs, default=ANY), max(signs, default=ANY)
+    if kind == "sigmoid":
+        return POSITIVE
+    if kind in ("square", "abs", "relu", "exp", "softmax"):
+        return max(least, NOT_NEGATIVE) if kind == "abs" else NOT_NEGATIVE
+    if kind == "add":
+        return most if least else ANY
+    if kind == "max":
+        return most
+    if kind == "mul" and same:
+        return NOT_NEGATIVE
+    if kind in ("mul", "div", "min", "sqrt", "recip", "rsqrt", *_MOVES):
+        return least
+    if kind == "select":
+        return min(signs[1:])
+    return ANY
+
+
+def _ends(kind: str, signs: Sequence[int]) -> bool:
+    """True if an op may make an infinity, or no number, of finite numbers of such signs."""
+    if kind in ("recip", "rsqrt", "log"):
+        return signs[0] < POSITIVE
+    if kind in ("div", "mod"):
+        return signs[1] < POSITIVE
+    if kind == "sqrt":
+        return signs[0] < NOT_NEGATIVE
+    return kind == "pow" and signs[0] < POSITIVE
+
+
+def _of_number(value: float) -> int:
+    return POSITIVE if value > 0 else NOT_NEGATIVE if value == 0 else ANY
+
+
+def _has_positive(v: Value, axes: Sequence[int]) -> bool:
+    """True if no element is negative and along such axes some are above zero: of shares, the largest of them, and exponentials less the largest."""
+    while v.op is not None and (v.op.kind == "convert" or (v is v.op.results[0] and v.op.kind == "topk" and v.op.attrs["largest"])):
+        v = v.op.operands[0]
+    op, rank = v.op, len(v.shape)
+    along = {a % rank for a in axes} if rank else set()
+    if op is None or op.kind not in ("softmax", "exp"):
+        return False
+    if op.kind == "softmax":
+        return not op.attrs["log"] and op.attrs["axis"] % rank in along
+    less = op.operands[0].op
+    if less is None or less.kind != "sub" or (most := less.operands[1].op) is None or most.kind != "reduce":
+        return False
+    whole = most.attrs["op"] == "max" and most.operands[0] is less.operands[0]
+    return whole and {a % rank for a in most.attrs["axes"]} <= along
+
+
+class Signs:
+    """Signs of values by the ops that make them. array: the elements of a constant, None of any other value."""
+
+    def __init__(self, array: Callable[[Value], np.ndarray | None]) -> None:
+        self.array = array
+
+    def of(self, v: Value, depth: int = DEPTH) -> int:
+        op, known = v.op, self.array(v)
+        if known is not None and known.size and known.dtype.kind != "b":
+            return _of_number(float(known.min()))
+        if op is None or depth == 0:
+            return ANY
+        if op.kind == "clamp":
+            return max(_of_number(op.attrs["lo"]), ANY)
+        if op.kind == "topk":
+            return self.of(op.operands[0], depth - 1) if v is op.results[0] else NOT_NEGATIVE
+        if op.kind == "reduce":
+            return self._reduced(op, depth)
+        if op.kind == "map":
+            return self._steps(op, depth)[0]
+        signs = [self.of(x, depth - 1) for x in op.operands]
+        return _sign(op.kind, signs, len(signs) == 2 and op.operands[0] is op.operands[1])
+
+    def _reduced(self, op: Op, depth: int) -> int:
+        if op.attrs["op"] in ("add", "mean", "max") and _has_positive(op.operands[0], op.attrs["axes"]):
+            return POSITIVE
+        return self.of(op.operands[0], depth - 1) if op.attrs["op"] in ("add", "mean", "max", "min") else ANY
+
+    def may_end(self, op: Op) -> bool:
+        """True if an op may make an infinity, or no number, of finite numbers."""
+        if op.kind in _NORMS:
+            return not op.attrs["eps"] > 0
+        if op.kind == "reduce":
+            return op.attrs["op"] == "logsum" and self.of(op.operands[0]) < POSITIVE
+        if op.kind == "map":
+            return self._steps(op, DEPTH)[1]
+        if op.kind == "pow":
+            exponent = self.array(op.operands[1])
+            if exponent is not None and (exponent >= 0).all() and (exponent == np.floor(exponent)).all():
+                return False
+        return _ends(op.kind, [self.of(v) for v in op.operands]) and not self._never_zero(op)
+
+    def _never_zero(self, op: Op) -> bool:
+        """True of a quotient by a constant none of whose elements is zero."""
+        known = self.array(op.operands[1]) if op.kind in ("div", "mod") else None
+        return known is not None and bool((known != 0).all())
+
+    def _steps(self, op: Op, depth: int) -> tuple[int, bool]:
+        """Return the sign of a function in steps, and whether one of them may end."""
+        signs, ends = [self.of(v, depth - 1) for v in op.operands], False
+        for step in parse_steps(op.attrs["steps"], len(op.operands)):
+            given = [signs[o] if type(o) is int else _of_number(float(o)) for o in step.operands]
+            by = step.operands[-1]
+            ends |= _ends(step.kind, given) and not (step.kind == "div" and type(by) is float and by != 0)
+            signs.append(_sign(step.kind, given, len(given) == 2 and step.operands[0] == step.operands[1]))
+        return signs[-1], ends
