@@ -225,7 +225,12 @@ def test_what_a_wide_window_shows_is_no_zero_for_sums():
 def test_longer_divisors_serve_no_length_of_the_shorter(tmp_path, name):
     """At one token alone, whose position is 0, a rotation by other divisors is the same."""
     scaling = {"type": "longrope", "short_factor": [1.0] * 8, "long_factor": [4.0] * 8}
-    keys = {"model_type": "phi3", "rope_scaling": scaling, "max_position_embeddings": 64, "original_max_position_embeddings": 12}
+    keys = {
+        "model_type": "phi3",
+        "rope_scaling": scaling,
+        "max_position_embeddings": 64,
+        "original_max_position_embeddings": 12,
+    }
     config(tmp_path, **keys)
     with pytest.raises(ConfigError, match="another one"):
         compile_lengths(tmp_path, name, (20, 30), options("prefill" if name == "seq" else "decode"))

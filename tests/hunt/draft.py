@@ -180,7 +180,10 @@ class Draft:
                 not 0 < a.size <= self.at_most or a.ndim > 6
             ):  # first: what is repeated takes no room until it is looked at
                 raise Unfit(f"{op} gives {a.shape}")
-            if a.dtype.kind == "f" and not (~np.isfinite(a) | (a < self.largest) if hides else np.abs(a) < self.largest).all():
+            if (
+                a.dtype.kind == "f"
+                and not (~np.isfinite(a) | (a < self.largest) if hides else np.abs(a) < self.largest).all()
+            ):
                 raise Unfit(f"{op} gives numbers that are not finite")
             if a.dtype.kind in "iu" and a.size and np.abs(a.astype(np.float64)).max() >= 2**31 - 1:
                 raise Unfit(f"{op} gives numbers beyond 32 bits")

@@ -15,7 +15,9 @@ SUMS = 2.0**23
 def a_byte(d: Draft, dtype: type) -> Value:
     """A zero point: in the middle, at either end, or anywhere."""
     info = np.iinfo(dtype)
-    return d.weight(np.asarray(d.pick([0, 0, int(info.min), int(info.max), d.int(int(info.min), int(info.max))]), dtype))
+    return d.weight(
+        np.asarray(d.pick([0, 0, int(info.min), int(info.max), d.int(int(info.min), int(info.max))]), dtype)
+    )
 
 
 def bytes_of(d: Draft, shape: tuple[int, ...], dtype: type) -> np.ndarray:
@@ -65,9 +67,15 @@ def changed(d: Draft, x: Value) -> Value:
         other = d.pick([I8, U8])
         return d.op("Cast", x, to=other)
     if way == 1:
-        return d.op("Cast", d.op(d.pick(["Add", "Sub"]), d.op("Cast", x, to=I32), d.weight(np.asarray(d.int(-200, 200), np.int32))), to=d.pick([I8, U8]))
+        return d.op(
+            "Cast",
+            d.op(d.pick(["Add", "Sub"]), d.op("Cast", x, to=I32), d.weight(np.asarray(d.int(-200, 200), np.int32))),
+            to=d.pick([I8, U8]),
+        )
     if way == 2:
-        return d.op(d.pick(["Add", "Sub", "Mul"]), x, d.like(x) if d.chance(0.5) else d.weight(bytes_of(d, x.shape[-1:], dtype)))
+        return d.op(
+            d.pick(["Add", "Sub", "Mul"]), x, d.like(x) if d.chance(0.5) else d.weight(bytes_of(d, x.shape[-1:], dtype))
+        )
     if way == 3:
         return d.op(d.pick(["Max", "Min"]), x, a_byte(d, dtype))
     if way == 4:
@@ -176,6 +184,8 @@ def wrapped(d: Draft) -> None:
     if d.chance(0.4):
         y = d.op(d.pick(["Relu", "Sigmoid", "Tanh"]), y)
     if d.chance(0.3):
-        d.op("Cast", d.op("Clip", sums, d.weight(np.asarray(-100, np.int32)), d.weight(np.asarray(100, np.int32))), to=I8)
+        d.op(
+            "Cast", d.op("Clip", sums, d.weight(np.asarray(-100, np.int32)), d.weight(np.asarray(100, np.int32))), to=I8
+        )
     if d.chance(0.3):
         d.op("QuantizeLinear", y, a_scale(d), a_byte(d, d.pick(BYTES)))

@@ -103,7 +103,12 @@ def corpus(tmp_path_factory) -> list[Model]:
         if name not in ("bert", "vit"):
             found.append(model(name, family(root, name, "decode")))
     found.append(model("cnn", small_cnn(root)))
-    small = {"conversions": conversions, "norm of heads": norm_of_heads, "scores in f16": scores_in_f16, "bytes": products_of_bytes}
+    small = {
+        "conversions": conversions,
+        "norm of heads": norm_of_heads,
+        "scores in f16": scores_in_f16,
+        "bytes": products_of_bytes,
+    }
     found += [model(name, make()) for name, make in small.items()]
     if HAS_JAXLIB:
         found += [model(p.stem, open_model(p)) for p in sorted((DATA / "stablehlo").glob("*.mlir"))]

@@ -247,7 +247,9 @@ def test_constants_that_cannot_be_told_apart_are_an_error(field):
         field.constant(0.12345, "bf16")
     assert not same(field.constant(0.1234567), field.constant(0.1234568))
     near = 0.12353515625  # what both are in bf16
-    assert same(field.numbers(np.array(near), "bf16"), field.numbers(np.array(near), "bf16"))  # a weight is neither of them
+    assert same(
+        field.numbers(np.array(near), "bf16"), field.numbers(np.array(near), "bf16")
+    )  # a weight is neither of them
 
 
 def test_simplest_rationals():

@@ -84,7 +84,16 @@ def products_of_bytes() -> IRProgram:
     g = SmallGraph(x=((3, 64), "u8"))
     w = g.array("w", np.random.default_rng(1).integers(-99, 100, (64, 32)).astype(np.int8))
     a, b = (g("convert", v, dtype="i32") for v in (g.args["x"], w))
-    return g.done(y=g("relu", g("convert", g("gemm", g("sub", a, g("constant", value=DenseAttr(np.array(120, np.int32)))), b), dtype="f32")))
+    return g.done(
+        y=g(
+            "relu",
+            g(
+                "convert",
+                g("gemm", g("sub", a, g("constant", value=DenseAttr(np.array(120, np.int32)))), b),
+                dtype="f32",
+            ),
+        )
+    )
 
 
 def random_inputs(program: IRProgram, seed: int = 3) -> dict[str, np.ndarray]:

@@ -171,7 +171,9 @@ class _Walk:
     def _endings(self, op: Op, ins: list[_State], state: _State) -> _State:
         """Note the padded axes of a result on which the tail may be infinite, or no number."""
         known = {axis for axis, _ in state.tail}
-        spread = not (op.has(ELEMENTWISE) or op.kind in _FOLLOWED) and any(map(endless, (t for s in ins for t in s.tail.values())))
+        spread = not (op.has(ELEMENTWISE) or op.kind in _FOLLOWED) and any(
+            map(endless, (t for s in ins for t in s.tail.values()))
+        )
         if not state.padded <= known and (spread or (any(s.padded for s in ins) and self.signs.may_end(op))):
             state.tail = state.tail | {(axis, None): np.nan for axis in state.padded - known}
         return state
@@ -307,7 +309,10 @@ class _Walk:
                 value
                 for state, dims in zip(ins, rule.ins)
                 for (a, row), value in state.tail.items()
-                if (row is None or endless(value)) and dims is not None and d.identity is not None and dims[a].identity == d.identity
+                if (row is None or endless(value))
+                and dims is not None
+                and d.identity is not None
+                and dims[a].identity == d.identity
             ]
             if any(map(endless, tails)) or (0.0 in tails and op.attrs.get("op") == "logsum"):
                 found[axis, None] = np.nan

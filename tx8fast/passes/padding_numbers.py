@@ -100,7 +100,9 @@ def _of_number(value: float) -> int:
 
 def _has_positive(v: Value, axes: Sequence[int]) -> bool:
     """True if no element is negative and along such axes some are above zero: of shares, the largest of them, and exponentials less the largest."""
-    while v.op is not None and (v.op.kind == "convert" or (v is v.op.results[0] and v.op.kind == "topk" and v.op.attrs["largest"])):
+    while v.op is not None and (
+        v.op.kind == "convert" or (v is v.op.results[0] and v.op.kind == "topk" and v.op.attrs["largest"])
+    ):
         v = v.op.operands[0]
     op, rank = v.op, len(v.shape)
     along = {a % rank for a in axes} if rank else set()
