@@ -11,6 +11,8 @@ from tx8fast.passes.compute_dtype import ComputeDtype
 from tx8fast.passes.dce import Dce
 from tx8fast.passes.f16_range import F16Range
 from tx8fast.passes.fold_constants import FoldConstants
+from tx8fast.passes.legalize import Legalize
+from tx8fast.passes.lift_conv import LiftConv
 from tx8fast.passes.lift_integers import LiftIntegers
 
 
@@ -132,3 +134,35 @@ def test_sums_beyond_f16(way: str) -> None:
     found = run_graph(program, fed)["y"]
     assert np.isfinite(found).all() and np.abs(plain).max() > 40
     np.testing.assert_allclose(found, plain, rtol=1e-3, atol=1e-3 * np.abs(plain).max() * (way != "as they are"))
+
+
+@pytest.mark.parametrize("form", ["volume", "padded", "put together", "rounded"])
+def test_products_stay_f32_however_they_are_written(form: str) -> None:
+    """A convolution over three dimensions becomes several over two, and an image has a border by then."""
+    if form == "volume":
+        g = SmallGraph(a=((1, 3, 5, 6, 2), "u8"), b=((2, 3, 3, 4, 2), "i8"))
+        a, b = (g("convert", v, dtype="i32") for v in g.args.values())
+        y = g("conv_nd", a, b, stride=(1, 1, 1), dilation=(1, 1, 1), pad_lo=(0, 1, 1), pad_hi=(1, 1, 1), groups=1)
+    else:
+        g = SmallGraph(a=((3, 250), "u8"), b=((256, 4), "i8"))
+        a, b = (g("convert", v, dtype="f32") for v in g.args.values())
+        if form == "rounded":
+            a = g("clamp", g("round", a), lo=0.0, hi=255.0)
+        if form == "put together":
+            a = g("concat", a, g("slice", a, start=(0, 0), size=(3, 6), step=(1, 1)), axis=1)
+        else:
+            a = g("pad", a, lo=(0, 3), hi=(0, 3))
+        y = g("gemm", a, b)
+    program = g.done(y=g("convert", y, dtype="f32") if form == "volume" else y)
+    rng = np.random.default_rng(0)
+    fed = {
+        n: rng.integers(200, 256, v.shape).astype(np.uint8)
+        if v.dtype == "u8"
+        else rng.integers(90, 128, v.shape).astype(np.int8)
+        for n, v in zip("ab", program.main.body.args)
+    }
+    plain = run_graph(program, fed)["y"]
+    for step in (LiftIntegers(), LiftConv(), Legalize(), ComputeDtype("f16"), F16Range()):
+        step.run(program)
+    found = run_graph(program, fed)["y"]
+    assert np.abs(plain).max() > 1e5 and np.array_equal(found, plain)

@@ -27,6 +27,9 @@ MOST_FACTOR = 256
 #: kinds that move numbers: operands that are numbers, and attributes
 _MOVES = {"reshape": ("shape",), "transpose": ("perm",), "slice": ("start", "size", "step"), "broadcast": ("shape",)}
 _PRODUCTS = ("gemm", "conv", "conv_nd")
+#: and what they are written in later
+_WRITTEN = (*_PRODUCTS, "contract", "conv_transpose")
+_BYTES = ("i4", "u4", "i8", "u8")
 #: formats in which sums of products do not wrap
 _SUMS = ("i32", "i64")
 
@@ -156,7 +159,7 @@ class LiftIntegers(CompilerPass):
 
 def of_integers(op: Op) -> bool:
     """True of a product of floats that were integers of at most 8 bits; one of its operands may be a weight, which is not looked at."""
-    if op.kind not in _PRODUCTS:
+    if op.kind not in _WRITTEN:
         return False
     whole = [_whole(v) for v in op.operands[:2]]
     return any(whole) and all(w or is_parameter(v) for w, v in zip(whole, op.operands))
@@ -169,9 +172,11 @@ def _whole(v: Value) -> bool:
         return False
     x = op.operands[0]
     if op.kind == "convert":
-        return _whole(x) if x.dtype in FLOATS else x.dtype in INT_LIMITS
+        return _whole(x) if x.dtype in FLOATS else x.dtype in _BYTES
     if op.kind == "map":
         steps = [s.split() for s in op.attrs["steps"].split(";")]
         ends = [i for i, (kind, *operands) in enumerate(steps) if kind == "sub" and operands[-1] == repr(ROUND)]
         return bool(ends) and all(kind in ("add", "max", "min") for kind, *_ in steps[ends[-1] + 1 :])
-    return op.kind in (*_MOVES, "sub") and _whole(x)
+    if op.kind == "concat":
+        return all(map(_whole, op.operands))
+    return op.kind == "round" or (op.kind in (*_MOVES, "sub", "pad", "clamp") and _whole(x))
