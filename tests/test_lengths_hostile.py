@@ -96,6 +96,11 @@ MODELS = {
             "two columns": [node("h = Gather x zeroone", axis=1), node("r = Reciprocal h")],
             "running sums": [node("h = CumSum x one0"), node("r = Reciprocal h")],
             "a norm of nothing": [node("r = LayerNormalization x float1s", epsilon=0.0)],
+            "logarithms of shares": [node("l = LogSoftmax x", axis=-1), node("h = Add l logc"), node("r = Reciprocal h")],
+            "whole numbers": [
+                node("b = Sigmoid x"), node("d = Mul b half"), node("i = Cast d", to=TensorProto.INT32), node("h = Cast i", to=TensorProto.FLOAT),
+                node("r = Reciprocal h"),
+            ],
             "a logarithm that is cut": [node("h = Abs x"), node("l = Log h"), node("r = Slice l zero two64 one")],
             "a norm behind a bias": [
                 node("b = Add x float1"), node("l = ReduceMean b one", keepdims=1), node("e = Sub b l"), node("q = Mul e e"),
@@ -129,6 +134,8 @@ def write(path, nodes):
         "float1s": np.ones(C, np.float32),
         "one0": np.int64(1),
         "eps": np.float32(1e-6),
+        "logc": np.float32(np.log(C)),
+        "half": np.float32(0.5),
     }
     nodes = [node("n0 = Shape x"), node("n = Slice n0 zero one zero"), node("nn = Concat n n", axis=0), *nodes]
     used = {i for m in nodes for i in m.input}
@@ -254,6 +261,19 @@ def test_quotients_by_what_is_never_zero_are_served(tmp_path, name):
         feed = {"x": RNG.standard_normal((length, C)).astype(np.float32)}
         wanted = np.asarray(onnx.reference.ReferenceEvaluator(onnx.load(tmp_path / "m.onnx")).run(None, feed)[0])
         assert np.allclose(programs.run(feed)["y"], wanted, rtol=1e-4, atol=1e-5), length
+
+
+def test_a_quotient_that_f16_has_not_is_refused(tmp_path):
+    """One over 1e-6 is infinite there, whatever its sign."""
+    nodes = [
+        node("l = ReduceL2 x one", keepdims=1), node("d = Add l eps"), node("q = Reciprocal d"), node("r = Mul x q"),
+        node("m = Slice triangle zerozero nn zeroone"), node("t = Transpose x", perm=[1, 0]), node("s = MatMul x t"), node("a = Add s m"),
+        node("p = Softmax a", axis=-1), node("y = MatMul p r"),
+    ]  # fmt: skip
+    write(tmp_path / "m.onnx", nodes)
+    tx8fast.compile_lengths(tmp_path / "m.onnx", "N", (6, 20), tx8fast.CompileOptions(dtype="fp32"))
+    with pytest.raises(ConfigError, match="not finite"):
+        tx8fast.compile_lengths(tmp_path / "m.onnx", "N", (6, 20), tx8fast.CompileOptions(dtype="fp16"))
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "fp16"])

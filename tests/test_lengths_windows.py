@@ -234,3 +234,18 @@ def test_longer_divisors_serve_no_length_of_the_shorter(tmp_path, name):
     config(tmp_path, **keys)
     with pytest.raises(ConfigError, match="another one"):
         compile_lengths(tmp_path, name, (20, 30), options("prefill" if name == "seq" else "decode"))
+
+
+@pytest.mark.parametrize(
+    "name, keys, bounds",
+    [
+        ("past", {"model_type": "llama"}, (2, 11)),
+        ("seq", {"model_type": "minimax_m2", **MOE}, (5, 9)),
+        ("seq", {"model_type": "mixtral", **MOE}, (5, 9)),
+    ],
+    ids=lambda k: k["model_type"] if isinstance(k, dict) else None,
+)
+def test_configurations_are_served(tmp_path, name, keys, bounds):
+    """A cache of two, whose one place behind the first may hold any number; shares of experts that are divided by their sum."""
+    found = compile_lengths(config(tmp_path, **keys), name, bounds, options("prefill" if name == "seq" else "decode"))
+    assert found.bounds.least == 1

@@ -19,11 +19,17 @@ from tx8fast.records import dataclass
 
 #: scores this far below the others get a probability of exactly zero
 HIDDEN = -5e3
-#: what is known of the sign of a number
+#: what is known of a number: nothing, its sign, or that it is large enough to divide by
 ANY, NOT_NEGATIVE, POSITIVE = range(3)
+#: what is large enough: quotients of numbers up to 16 in f16, and up to 2^27 in formats with the range of f32, are finite
+ENOUGH = {"f16": 2.0**-12}
+ENOUGH_WIDE = 2.0**-100
 #: ops that are looked through for a sign
 DEPTH = 24
-_MOVES = frozenset({"reshape", "transpose", "broadcast", "slice", "convert", "concat"})
+_MOVES = frozenset({"reshape", "transpose", "broadcast", "slice", "concat"})
+#: kinds that take elements of their first operand
+_LOOKUPS = frozenset({"gather", "gather_nd", "gather_elements", "embedding"})
+_FLOATS = frozenset({"bf16", "f16", "f32", "tf32"})
 _NORMS = frozenset({"layernorm", "rmsnorm"})
 
 
@@ -76,7 +82,9 @@ def _sign(kind: str, signs: Sequence[int], same: bool) -> int:
         return most
     if kind == "mul" and same:
         return NOT_NEGATIVE
-    if kind in ("mul", "div", "min", "sqrt", "recip", "rsqrt", *_MOVES):
+    if kind in ("mul", "div", "recip", "rsqrt"):
+        return min(least, NOT_NEGATIVE)
+    if kind in ("min", "sqrt", *_MOVES):
         return least
     if kind == "select":
         return min(signs[1:])
@@ -94,14 +102,16 @@ def _ends(kind: str, signs: Sequence[int]) -> bool:
     return kind == "pow" and signs[0] < POSITIVE
 
 
-def _of_number(value: float) -> int:
-    return POSITIVE if value > 0 else NOT_NEGATIVE if value == 0 else ANY
+def _of_number(value: float, dtype: str) -> int:
+    enough = ENOUGH.get(dtype, ENOUGH_WIDE) if dtype in _FLOATS else 1
+    return POSITIVE if value >= enough else NOT_NEGATIVE if value >= 0 else ANY
 
 
 def _has_positive(v: Value, axes: Sequence[int]) -> bool:
     """True if no element is negative and along such axes some are above zero: of shares, the largest of them, and exponentials less the largest."""
     while v.op is not None and (
-        v.op.kind == "convert" or (v is v.op.results[0] and v.op.kind == "topk" and v.op.attrs["largest"])
+        (v.op.kind == "convert" and v.dtype in _FLOATS)
+        or (v is v.op.results[0] and v.op.kind == "topk" and v.op.attrs["largest"])
     ):
         v = v.op.operands[0]
     op, rank = v.op, len(v.shape)
@@ -126,11 +136,16 @@ class Signs:
     def of(self, v: Value, depth: int = DEPTH) -> int:
         op, known = v.op, self.array(v)
         if known is not None and known.size and known.dtype.kind != "b":
-            return _of_number(float(known.min()))
+            return _of_number(float(known.min()), v.dtype)
         if op is None or depth == 0:
             return ANY
         if op.kind == "clamp":
-            return max(_of_number(op.attrs["lo"]), ANY)
+            return _of_number(op.attrs["lo"], v.dtype)
+        if op.kind == "softmax" and op.attrs["log"]:
+            return ANY
+        if op.kind == "convert" or op.kind in _LOOKUPS:
+            found = self.of(op.operands[0], depth - 1)  # of what is cut to a whole number nothing may be left
+            return found if v.dtype == op.operands[0].dtype or v.dtype in ("bf16", "f32") else min(found, NOT_NEGATIVE)
         if op.kind == "topk":
             return self.of(op.operands[0], depth - 1) if v is op.results[0] else NOT_NEGATIVE
         if op.kind == "reduce":
@@ -148,7 +163,7 @@ class Signs:
     def may_end(self, op: Op) -> bool:
         """True if an op may make an infinity, or no number, of finite numbers."""
         if op.kind in _NORMS:
-            return not op.attrs["eps"] > 0
+            return not op.attrs["eps"] > ENOUGH_WIDE
         if op.kind == "reduce":
             return op.attrs["op"] == "logsum" and self.of(op.operands[0]) < POSITIVE
         if op.kind == "map":
@@ -168,7 +183,7 @@ class Signs:
         """Return the sign of a function in steps, and whether one of them may end."""
         signs, ends = [self.of(v, depth - 1) for v in op.operands], False
         for step in parse_steps(op.attrs["steps"], len(op.operands)):
-            given = [signs[o] if type(o) is int else _of_number(float(o)) for o in step.operands]
+            given = [signs[o] if type(o) is int else _of_number(float(o), op.result.dtype) for o in step.operands]
             by = step.operands[-1]
             ends |= _ends(step.kind, given) and not (step.kind == "div" and type(by) is float and by != 0)
             signs.append(_sign(step.kind, given, len(given) == 2 and step.operands[0] == step.operands[1]))

@@ -71,9 +71,12 @@ def tails_of(array: np.ndarray | None) -> dict[Key, Any]:
         if n < 2:
             continue
         tail = np.moveaxis(a, axis, -1)[..., 1:]
-        if (tail == tail.flat[0]).all():
+        late = array.dtype.kind in "iu" and (np.moveaxis(a, axis, -1) >= np.arange(n)).all()
+        if (tail == tail.flat[0]).all() and not (
+            late and n == 2
+        ):  # of one element it is not known whether the next is larger
             found[axis, None] = float(tail.flat[0])
-        elif (np.moveaxis(a, axis, -1) >= np.arange(n)).all() and array.dtype.kind in "iu":
+        elif late:
             found[axis, None] = LATE
         for row in range(a.ndim):
             if row != axis and a.shape[row] == n:
