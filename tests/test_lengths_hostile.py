@@ -136,6 +136,8 @@ def write(path, nodes):
         "eps": np.float32(1e-6),
         "logc": np.float32(np.log(C)),
         "half": np.float32(0.5),
+        "eighth": np.float32(0.125),
+        "infinite": np.where(np.tri(FULL, dtype=bool), 0, -np.inf).astype(np.float32),
     }
     nodes = [node("n0 = Shape x"), node("n = Slice n0 zero one zero"), node("nn = Concat n n", axis=0), *nodes]
     used = {i for m in nodes for i in m.input}
@@ -261,6 +263,29 @@ def test_quotients_by_what_is_never_zero_are_served(tmp_path, name):
         feed = {"x": RNG.standard_normal((length, C)).astype(np.float32)}
         wanted = np.asarray(onnx.reference.ReferenceEvaluator(onnx.load(tmp_path / "m.onnx")).run(None, feed)[0])
         assert np.allclose(programs.run(feed)["y"], wanted, rtol=1e-4, atol=1e-5), length
+
+
+def test_attention_over_attention_whose_mask_is_infinite_is_served(tmp_path):
+    """What is minus infinity hides keys, and leaves the rows finite that the next layer attends to."""
+    layers = [
+        (node(f"t{i} = Transpose {x}", perm=[1, 0]), node(f"s{i} = MatMul {x} t{i}"), node(f"a{i} = Add s{i} m"),
+         node(f"p{i} = Softmax a{i}", axis=-1), node(f"{y} = MatMul p{i} {x}"))
+        for i, x, y in ((1, "x", "h"), (2, "h", "y"))
+    ]  # fmt: skip
+    write(tmp_path / "m.onnx", [node("m = Slice infinite zerozero nn zeroone"), *layers[0], *layers[1]])
+    programs = tx8fast.compile_lengths(tmp_path / "m.onnx", "N", BOUNDS, tx8fast.CompileOptions(dtype="fp32"))
+    feed = {"x": RNG.standard_normal((7, C)).astype(np.float32)}
+    wanted = np.asarray(onnx.reference.ReferenceEvaluator(onnx.load(tmp_path / "m.onnx")).run(None, feed)[0])
+    assert np.allclose(programs.run(feed)["y"], wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_many_ways_to_a_value_take_no_longer(tmp_path):
+    """Each value has eight operands made of the one before: 8^40 ways back to the input, followed in the order of the ops."""
+    nodes = [node("v0 = Abs x")]
+    for i in range(40):
+        nodes += [node(f"c{i} = Sum {' '.join([f'v{i}'] * 8)}"), node(f"v{i + 1} = Mul c{i} eighth")]
+    write(tmp_path / "m.onnx", [*nodes, node("d = Add v40 float1"), node("y = Div x d")])
+    tx8fast.compile_lengths(tmp_path / "m.onnx", "N", (6, 20), tx8fast.CompileOptions(dtype="fp32", opt=1))
 
 
 def test_a_quotient_that_f16_has_not_is_refused(tmp_path):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -192,6 +192,15 @@ class Draft:
         made = [Value(n, a, c, "hidden" if hides else "node", static) for n, a, c in zip(outputs, found, codes)]
         self.values += made
         return made
+
+    def attempt(self, make: Callable[[], Value]) -> Value | None:
+        """Return what `make` adds; None if it does not fit, and nothing of an operator that begins with another stays."""
+        nodes, values = len(self.nodes), len(self.values)
+        try:
+            return make()
+        except Unfit:
+            del self.nodes[nodes:], self.values[values:]
+            return None
 
     def captured(self, op: str, inputs: Sequence[Value], read: Sequence[Value], **attrs) -> Value:
         """Add a node whose subgraphs read the values `read` of this graph."""

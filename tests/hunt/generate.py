@@ -152,12 +152,7 @@ class Generator:
         return None
 
     def _try(self, d: Draft, x: Value, kind: Kind) -> Value | None:
-        nodes, values = len(d.nodes), len(d.values)
-        try:
-            return apply(d, x, kind)
-        except Unfit:
-            del d.nodes[nodes:], d.values[values:]  # of an operator that begins with another
-            return None
+        return d.attempt(lambda: apply(d, x, kind))
 
     # ---- idioms
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 from hunt.draft import Draft, Unfit, Value
 from hunt.formats import F32, I8, I32, U8
@@ -21,7 +23,7 @@ def a_byte(d: Draft, dtype: type) -> Value:
 
 
 def bytes_of(d: Draft, shape: tuple[int, ...], dtype: type) -> np.ndarray:
-    """Numbers over the whole format or near nothing; the ends among them."""
+    """Numbers over the whole format, or near nothing."""
     info = np.iinfo(dtype)
     lo, hi = (int(info.min), int(info.max)) if d.chance(0.6) else (max(-4, int(info.min)), 4)
     return d.rng.integers(lo, hi + 1, shape).astype(dtype)
@@ -169,11 +171,7 @@ def wrapped(d: Draft) -> None:
     else:
         x = d.input(bytes_of(d, lead, dtype))
     for _ in range(d.int(0, 3)):
-        nodes, values = len(d.nodes), len(d.values)
-        try:
-            x = changed(d, x)
-        except Unfit:
-            del d.nodes[nodes:], d.values[values:]
+        x = d.attempt(partial(changed, d, x)) or x
     sums = product(d, x)
     if d.chance(0.3):
         sums = d.op(d.pick(["Add", "Sub"]), sums, d.op("Cast", x, to=I32) if x.shape == sums.shape else sums)

@@ -8,7 +8,8 @@ from support.small_graph import SmallGraph, kinds, ops_of
 
 from tx8fast.errors import ConfigError
 from tx8fast.ir.attrs import DenseAttr
-from tx8fast.passes.compute_dtype import ComputeDtype, clamp_finite
+from tx8fast.numerics.formats import clamp_finite
+from tx8fast.passes.compute_dtype import ComputeDtype
 from tx8fast.weights import DerivedSource, Weight
 
 

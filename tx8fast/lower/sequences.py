@@ -1,6 +1,6 @@
 """How each element-wise function is built from vector instructions.
 
-May import: lower.base, lower.emitter. Must not: know slices or layouts; everything here works on `n` elements at addresses.
+May import: lower.base, lower.emitter, numerics. Must not: know slices or layouts; everything here works on `n` elements at addresses.
 
 Every entry: (number of scratch vectors, whether 16-bit formats are widened to f32 first, emitter). Widening
 pays where several roundings would add up (erf, gelu).
@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from tx8fast.lower.emitter import Emitter
+from tx8fast.numerics.routines.special import ERF_A, ERF_P
 from tx8fast.records import dataclass
 
 Unary = Callable[[Emitter, int, int, int, str, Sequence[int], dict], None]
@@ -70,10 +71,6 @@ def _sigmoid_gate(linear: float, cubic: float) -> Unary:
 
 #: tanh form: 0.5 (1 + tanh z) = sigmoid(2 z) with z = sqrt(2/pi) (x + 0.044715 x^3)
 _gelu_tanh = _sigmoid_gate(2.0 * math.sqrt(2.0 / math.pi), 2.0 * math.sqrt(2.0 / math.pi) * 0.044715)
-
-#: Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26: |error| <= 1.5e-7
-ERF_P = 0.3275911
-ERF_A = (0.254829592, -0.284496736, 1.421413741, -1.453152027, 1.061405429)
 
 
 def _erf(em: Emitter, x: int, y: int, n: int, f: str, t: Sequence[int], a: dict) -> None:

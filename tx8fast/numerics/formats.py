@@ -128,6 +128,13 @@ def _step(y: np.ndarray, dtype: str, where: np.ndarray, outward: np.ndarray | bo
     return np.where(where, moved, bits).astype(carrier).view(y.dtype)
 
 
+def clamp_finite(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Return `array` in `dtype` (NumPy float types); finite values beyond its range become its largest finite ones."""
+    wide = array.astype(np.float64)
+    top = float(ml_dtypes.finfo(dtype).max)
+    return np.where(np.isfinite(wide), np.clip(wide, -top, top), wide).astype(np.float32).astype(dtype)
+
+
 def round_f32(x: np.ndarray, dtype: str, mode: int = NEAREST, seed: int = 0) -> np.ndarray:
     """Round `x` (f32, any shape) to float format `dtype` under rounding mode 0..4.
 

@@ -20,7 +20,7 @@ from tx8fast.ir.core import REAL, TERMINATOR, Block, Op, Value
 from tx8fast.ir.interfaces import infer_shapes
 from tx8fast.ir.program import IRProgram
 from tx8fast.ir.types import TensorType
-from tx8fast.numerics.formats import np_dtype
+from tx8fast.numerics.formats import clamp_finite, np_dtype
 from tx8fast.passes.base import CompilerPass, PassResult
 from tx8fast.passes.effects import is_parameter, written_states
 from tx8fast.passes.fold_constants import CONSTANT_PREFIX
@@ -81,15 +81,6 @@ class ComputeDtype(CompilerPass):
                 converts += caster.converts
                 changed |= caster.changed
         return PassResult(changed, {"converts": converts})
-
-
-def clamp_finite(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Return `array` in `dtype` (NumPy float types); finite values beyond its range become its largest finite ones."""
-    import ml_dtypes
-
-    wide = array.astype(np.float64)
-    top = float(ml_dtypes.finfo(dtype).max)
-    return np.where(np.isfinite(wide), np.clip(wide, -top, top), wide).astype(np.float32).astype(dtype)
 
 
 def _is_float(v: Value) -> bool:
@@ -297,8 +288,9 @@ class _Caster:
 
     def bounded(self, v: Value, dtype: str) -> Value:
         """Return a mask whose numbers the compute format has. dtype: what it will be converted to."""
-        found = self.bounds.get(v)
-        return found or self.bounds.setdefault(v, self._bounded(v, dtype))
+        if v not in self.bounds:
+            self.bounds[v] = self._bounded(v, dtype)
+        return self.bounds[v]
 
     def _bounded(self, v: Value, dtype: str) -> Value:
         if self.flexible(v):

@@ -1,6 +1,6 @@
 """Rewrites functions of elements that have no vector instruction into steps that have one.
 
-May import: ir, numerics.steps, passes.{canonicalize, lift_match}. Must not: round in less than f32: a function becomes one op, all of whose
+May import: ir, numerics.{routines.special, steps}, passes.{canonicalize, lift_match}. Must not: round in less than f32: a function becomes one op, all of whose
 steps are f32.
 
 Where a formula loses digits (a difference of nearly equal numbers) or ends early (a square beyond f32), another one takes its place there.
@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from tx8fast.ir.core import Op
 from tx8fast.ir.rewrite import Pattern, Rewriter, pattern
+from tx8fast.numerics.routines.special import ERF_A, ERF_P
 from tx8fast.numerics.steps import Step, steps_text
 from tx8fast.passes.canonicalize import splat
 from tx8fast.passes.lift_match import static
@@ -126,8 +127,6 @@ def _acos(s: _Steps, x: int) -> None:
     s("mul", s.places - 1, 2.0)
 
 
-#: M. Abramowitz and I. Stegun, 7.1.26: of erf(a) = 1 - (a1 t + .. + a5 t^5) e^(-a^2) with t = 1 / (1 + p a), error 1.5e-7
-ERF_P, ERF = 0.3275911, (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592)
 ERF_TERMS = 11
 
 
@@ -135,8 +134,8 @@ def _erf(s: _Steps, x: int) -> None:
     """Below 1 its series 2 / sqrt(pi) (a - a^3 / 3 + a^5 / (2! 5) - ..), of which 1.3e-8 of the result is left out."""
     a, q = s("abs", x), s("square", x)
     t = s("recip", s("add", s("mul", a, ERF_P), 1.0))
-    sum_ = s("mul", t, ERF[0])
-    for c in ERF[1:]:
+    sum_ = s("mul", t, ERF_A[-1])
+    for c in ERF_A[-2::-1]:
         sum_ = s("mul", s("add", sum_, c), t)
     large = s("sub", 1.0, s("mul", sum_, s("exp", s("neg", q))))
     terms = [2 / math.sqrt(math.pi) * (-1) ** n / (math.factorial(n) * (2 * n + 1)) for n in range(ERF_TERMS)]

@@ -29,7 +29,7 @@ from tx8fast.ir.types import TensorType
 from tx8fast.numerics.formats import INTS
 from tx8fast.passes.effects import is_parameter
 from tx8fast.passes.padding_numbers import HIDDEN, Most, Signs, at_most, endless, hidden
-from tx8fast.passes.padding_places import LATE, Key, looked_up, lowest, shown, tails_of, written
+from tx8fast.passes.padding_places import LATE, ORDER, Key, looked_up, lowest, shown, tails_of, written
 from tx8fast.passes.same_lengths import Varying
 from tx8fast.records import dataclass
 from tx8fast.weights.derived import evaluate
@@ -42,19 +42,9 @@ BELOW = "below"
 #: kinds whose results are elements of their operand
 _MOVED = ("broadcast", "transpose", "reshape", "slice")
 #: kinds of which it is followed where they spread what is not finite
-_FOLLOWED = (*_MOVED, "gemm", "contract", "reduce")
+_FOLLOWED = (*_MOVED, "gemm", "contract", "reduce", "softmax")
 #: kinds that take rows of their first operand
 _LOOKUPS = ("embedding", "gather", "gather_nd")
-_ORDER = {
-    ("le", 0): 0.0,
-    ("lt", 0): 0.0,
-    ("gt", 0): 1.0,
-    ("ge", 0): 1.0,
-    ("le", 1): 1.0,
-    ("lt", 1): 1.0,
-    ("gt", 1): 0.0,
-    ("ge", 1): 0.0,
-}
 
 
 @dataclass
@@ -121,6 +111,7 @@ class _Walk:
                 made = [self._endings(op, ins, state) for state in self._transfer(op, ins)]
             except _Mixed as e:
                 made = [_State(why=f"{where(op)} {e}")] * len(op.results)
+        self.signs.follow(op)
         if not op.operands or (op.kind == "convert" and op.operands[0] in self.constants):
             self.constants.update(op.results)
         for v, state in zip(op.results, made, strict=True):
@@ -170,12 +161,13 @@ class _Walk:
 
     def _endings(self, op: Op, ins: list[_State], state: _State) -> _State:
         """Note the padded axes of a result on which the tail may be infinite, or no number."""
-        known = {axis for axis, _ in state.tail}
-        spread = not (op.has(ELEMENTWISE) or op.kind in _FOLLOWED) and any(
-            map(endless, (t for s in ins for t in s.tail.values()))
-        )
-        if not state.padded <= known and (spread or (any(s.padded for s in ins) and self.signs.may_end(op))):
-            state.tail = state.tail | {(axis, None): np.nan for axis in state.padded - known}
+        unknown = state.padded - {axis for axis, _ in state.tail}
+        if not unknown:
+            return state
+        followed = op.has(ELEMENTWISE) or op.kind in _FOLLOWED
+        spread = not followed and any(endless(value) for s in ins for value in s.tail.values())
+        if spread or (any(s.padded for s in ins) and self.signs.may_end(op)):
+            state.tail = state.tail | {(axis, None): np.nan for axis in unknown}
         return state
 
     def _padded_factors(self, op: Op, ins: list[_State], rule: Rule) -> set[int]:
@@ -224,19 +216,24 @@ class _Walk:
         rank = len(op.result.shape)
         axis = op.attrs["axis"] % rank
         others = frozenset(a for s, v in zip(ins, op.operands) for a in (p + rank - len(v.shape) for p in s.padded))
+        ends = {
+            (a + rank - len(v.shape), value)
+            for v, state in zip(op.operands, ins)
+            for (a, _), value in state.tail.items()
+            if endless(value)
+        }
+        spread: dict[Key, Any] = {(a, None): np.nan for a, _ in ends if a in others - {axis}}
         if axis not in others:
-            return _State(others)
-        for v, state in zip(op.operands, ins):
-            tails = [value for (a, _), value in state.tail.items() if a + rank - len(v.shape) == axis]
-            if any(endless(value) and value != -np.inf for value in tails):
-                raise _Mixed("spreads over a padded dimension whose tail is not finite")
+            return _State(others, spread)
+        if any(a == axis and value != -np.inf for a, value in ends):
+            raise _Mixed("spreads over a padded dimension whose tail is not finite")
         for v, state, factor in zip(op.operands, ins, (op.attrs["scale"], 1.0)):
             shift = rank - len(v.shape)
             for (a, row), value in state.tail.items():
                 hides = factor > 0 and at_most(value, HIDDEN / factor)
                 if a + shift == axis and hides and not op.attrs["log"]:
                     row = None if row is None else row + shift
-                    return _State(others | ({row} if row is not None else frozenset()), {(axis, row): 0.0})
+                    return _State(others | ({row} if row is not None else frozenset()), {**spread, (axis, row): 0.0})
         raise _Mixed(f"spreads over a padded dimension of size {op.result.shape[axis]}, and no mask hides its tail")
 
     def _cache(self, op: Op, ins: list[_State]) -> _State:
@@ -338,9 +335,9 @@ class _Walk:
             return values[0]
         if kind == "convert" and values[0] == LATE:
             return LATE if op.attrs["dtype"][0] in "iu" else None
-        if {LATE, BELOW} == set(map(str, values)) and (kind, 0) in _ORDER:
+        if {LATE, BELOW} == set(map(str, values)) and (kind, 0) in ORDER:
             self._promise(op, ins[values.index(BELOW)], values.index(BELOW))
-            return _ORDER[kind, 0 if values[0] == LATE else 1]
+            return ORDER[kind, 0 if values[0] == LATE else 1]
         if kind == "select" and type(values[0]) is float:
             return values[1] if values[0] else values[2]
         if any(map(endless, values)) and not all(type(v) is float for v in values):

@@ -1,6 +1,6 @@
 """What the analysis of padding knows of numbers: which ops may make infinities of finite ones, and what hides.
 
-May import: ir, numerics.steps. Must not: walk over a graph from its inputs.
+May import: ir, numerics.{formats, steps}. Must not: walk over a graph.
 
 An element that padding makes is a number no model was made for: nothing, or what a bias leaves of nothing. A quotient, root or logarithm of it
 may be infinite, and spoils every sum that it is a part of, even with a factor of zero.
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from tx8fast.ir.core import Op, Value
+from tx8fast.numerics.formats import FLOATS
 from tx8fast.numerics.steps import parse_steps
 from tx8fast.records import dataclass
 
@@ -24,12 +25,14 @@ ANY, NOT_NEGATIVE, POSITIVE = range(3)
 #: what is large enough: quotients of numbers up to 16 in f16, and up to 2^27 in formats with the range of f32, are finite
 ENOUGH = {"f16": 2.0**-12}
 ENOUGH_WIDE = 2.0**-100
-#: ops that are looked through for a sign
-DEPTH = 24
+#: kinds whose results are elements of all their operands, or of the first
 _MOVES = frozenset({"reshape", "transpose", "broadcast", "slice", "concat"})
-#: kinds that take elements of their first operand
-_LOOKUPS = frozenset({"gather", "gather_nd", "gather_elements", "embedding"})
-_FLOATS = frozenset({"bf16", "f16", "f32", "tf32"})
+_TAKES = frozenset({"convert", "gather", "gather_nd", "gather_elements", "embedding"})
+#: kinds that make a sign of signs
+_SIGNED = _MOVES | {
+    *("add", "mul", "div", "max", "min", "select", "abs", "square", "sqrt", "rsqrt", "recip", "exp", "sigmoid", "relu")
+}
+_ENDING = frozenset({"recip", "rsqrt", "log", "sqrt", "div", "mod", "pow"})
 _NORMS = frozenset({"layernorm", "rmsnorm"})
 
 
@@ -74,7 +77,7 @@ def _sign(kind: str, signs: Sequence[int], same: bool) -> int:
     least, most = min(signs, default=ANY), max(signs, default=ANY)
     if kind == "sigmoid":
         return POSITIVE
-    if kind in ("square", "abs", "relu", "exp", "softmax"):
+    if kind in ("square", "abs", "relu", "exp"):
         return max(least, NOT_NEGATIVE) if kind == "abs" else NOT_NEGATIVE
     if kind == "add":
         return most if least else ANY
@@ -103,14 +106,14 @@ def _ends(kind: str, signs: Sequence[int]) -> bool:
 
 
 def _of_number(value: float, dtype: str) -> int:
-    enough = ENOUGH.get(dtype, ENOUGH_WIDE) if dtype in _FLOATS else 1
+    enough = ENOUGH.get(dtype, ENOUGH_WIDE) if dtype in FLOATS else 1
     return POSITIVE if value >= enough else NOT_NEGATIVE if value >= 0 else ANY
 
 
 def _has_positive(v: Value, axes: Sequence[int]) -> bool:
     """True if no element is negative and along such axes some are above zero: of shares, the largest of them, and exponentials less the largest."""
     while v.op is not None and (
-        (v.op.kind == "convert" and v.dtype in _FLOATS)
+        (v.op.kind == "convert" and v.dtype in FLOATS)
         or (v is v.op.results[0] and v.op.kind == "topk" and v.op.attrs["largest"])
     ):
         v = v.op.operands[0]
@@ -128,37 +131,45 @@ def _has_positive(v: Value, axes: Sequence[int]) -> bool:
 
 
 class Signs:
-    """Signs of values by the ops that make them. array: the elements of a constant, None of any other value."""
+    """Signs of values, which follow the ops in their order. array: the elements of a constant, None of any other value."""
 
     def __init__(self, array: Callable[[Value], np.ndarray | None]) -> None:
         self.array = array
+        self.signs: dict[Value, int] = {}
 
-    def of(self, v: Value, depth: int = DEPTH) -> int:
-        op, known = v.op, self.array(v)
-        if known is not None and known.size and known.dtype.kind != "b":
-            return _of_number(float(known.min()), v.dtype)
-        if op is None or depth == 0:
-            return ANY
+    def of(self, v: Value) -> int:
+        if v not in self.signs:
+            known = self.array(v)
+            number = known is not None and known.size and known.dtype.kind != "b"
+            self.signs[v] = _of_number(float(known.min()), v.dtype) if number else ANY  # type: ignore[union-attr]
+        return self.signs[v]
+
+    def follow(self, op: Op) -> None:
+        """Note the signs of an op's results."""
+        if op.operands:
+            self.signs.update((v, self._result(op, v)) for v in op.results)
+
+    def _result(self, op: Op, v: Value) -> int:
+        x = op.operands[0]
         if op.kind == "clamp":
             return _of_number(op.attrs["lo"], v.dtype)
-        if op.kind == "softmax" and op.attrs["log"]:
-            return ANY
-        if op.kind == "convert" or op.kind in _LOOKUPS:
-            found = self.of(op.operands[0], depth - 1)  # of what is cut to a whole number nothing may be left
-            return found if v.dtype == op.operands[0].dtype or v.dtype in ("bf16", "f32") else min(found, NOT_NEGATIVE)
+        if op.kind == "softmax":
+            return ANY if op.attrs["log"] else NOT_NEGATIVE
+        if op.kind in _TAKES:  # of what is cut to a whole number nothing may be left
+            wide = v.dtype == x.dtype or v.dtype in ("bf16", "f32")
+            return self.of(x) if wide else min(self.of(x), NOT_NEGATIVE)
         if op.kind == "topk":
-            return self.of(op.operands[0], depth - 1) if v is op.results[0] else NOT_NEGATIVE
+            return self.of(x) if v is op.results[0] else NOT_NEGATIVE
         if op.kind == "reduce":
-            return self._reduced(op, depth)
+            sums = op.attrs["op"] in ("add", "mean", "max")
+            if sums and _has_positive(x, op.attrs["axes"]):
+                return POSITIVE
+            return self.of(x) if sums or op.attrs["op"] == "min" else ANY
         if op.kind == "map":
-            return self._steps(op, depth)[0]
-        signs = [self.of(x, depth - 1) for x in op.operands]
-        return _sign(op.kind, signs, len(signs) == 2 and op.operands[0] is op.operands[1])
-
-    def _reduced(self, op: Op, depth: int) -> int:
-        if op.attrs["op"] in ("add", "mean", "max") and _has_positive(op.operands[0], op.attrs["axes"]):
-            return POSITIVE
-        return self.of(op.operands[0], depth - 1) if op.attrs["op"] in ("add", "mean", "max", "min") else ANY
+            return self._steps(op)[0]
+        if op.kind not in _SIGNED:
+            return ANY
+        return _sign(op.kind, [self.of(o) for o in op.operands], len(op.operands) == 2 and x is op.operands[1])
 
     def may_end(self, op: Op) -> bool:
         """True if an op may make an infinity, or no number, of finite numbers."""
@@ -167,21 +178,17 @@ class Signs:
         if op.kind == "reduce":
             return op.attrs["op"] == "logsum" and self.of(op.operands[0]) < POSITIVE
         if op.kind == "map":
-            return self._steps(op, DEPTH)[1]
-        if op.kind == "pow":
-            exponent = self.array(op.operands[1])
-            if exponent is not None and (exponent >= 0).all() and (exponent == np.floor(exponent)).all():
-                return False
-        return _ends(op.kind, [self.of(v) for v in op.operands]) and not self._never_zero(op)
+            return self._steps(op)[1]
+        if op.kind not in _ENDING or not _ends(op.kind, [self.of(v) for v in op.operands]):
+            return False
+        by = self.array(op.operands[1]) if op.kind in ("div", "mod", "pow") else None
+        if by is None:
+            return True
+        return bool((by == 0).any()) if op.kind != "pow" else bool(((by < 0) | (by != np.floor(by))).any())
 
-    def _never_zero(self, op: Op) -> bool:
-        """True of a quotient by a constant none of whose elements is zero."""
-        known = self.array(op.operands[1]) if op.kind in ("div", "mod") else None
-        return known is not None and bool((known != 0).all())
-
-    def _steps(self, op: Op, depth: int) -> tuple[int, bool]:
+    def _steps(self, op: Op) -> tuple[int, bool]:
         """Return the sign of a function in steps, and whether one of them may end."""
-        signs, ends = [self.of(v, depth - 1) for v in op.operands], False
+        signs, ends = [self.of(v) for v in op.operands], False
         for step in parse_steps(op.attrs["steps"], len(op.operands)):
             given = [signs[o] if type(o) is int else _of_number(float(o), op.result.dtype) for o in step.operands]
             by = step.operands[-1]

@@ -15,6 +15,17 @@ from tx8fast.weights.derived import MASK_VALUE
 
 #: tail of an index vector: from n on every element is at least n
 LATE = "late"
+#: what a comparison gives of LATE, at one place or the other, and of an element below n
+ORDER = {
+    ("le", 0): 0.0,
+    ("lt", 0): 0.0,
+    ("gt", 0): 1.0,
+    ("ge", 0): 1.0,
+    ("le", 1): 1.0,
+    ("lt", 1): 1.0,
+    ("gt", 1): 0.0,
+    ("ge", 1): 0.0,
+}
 Key = tuple[int, int | None]
 #: so many rows show what windows and chunks of half as many do
 SHOWN = 8
@@ -72,9 +83,8 @@ def tails_of(array: np.ndarray | None) -> dict[Key, Any]:
             continue
         tail = np.moveaxis(a, axis, -1)[..., 1:]
         late = array.dtype.kind in "iu" and (np.moveaxis(a, axis, -1) >= np.arange(n)).all()
-        if (tail == tail.flat[0]).all() and not (
-            late and n == 2
-        ):  # of one element it is not known whether the next is larger
+        alone = late and n == 2  # of one element it is not known whether the next is larger
+        if (tail == tail.flat[0]).all() and not alone:
             found[axis, None] = float(tail.flat[0])
         elif late:
             found[axis, None] = LATE

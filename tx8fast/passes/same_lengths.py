@@ -1,6 +1,6 @@
 """Are the graphs of two lengths one model? Equal ops, equal numbers, and tables of which one is the beginning of the other.
 
-May import: ir, passes.compute_dtype, weights by interface, errors. Must not: read weights of a checkpoint.
+May import: ir, numerics.formats, weights by interface, errors. Must not: read weights of a checkpoint.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tx8fast.ir.core import Op, Value
 from tx8fast.ir.ops.base import where
 from tx8fast.ir.program import IRProgram
 from tx8fast.ir.types import TensorType
-from tx8fast.passes.compute_dtype import clamp_finite
+from tx8fast.numerics.formats import clamp_finite
 from tx8fast.records import dataclass
 from tx8fast.weights.derived import evaluate
 from tx8fast.weights.dtypes import FLOATS, np_dtype

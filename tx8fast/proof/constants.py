@@ -155,21 +155,17 @@ class Constants:
 
         Raises SimulationError if two constants of the graph that are not equal round to it.
         """
-        return self._pair(value, fmt, False)
-
-    def stored(self, value: float, fmt: str) -> tuple[int, int]:
-        """Return the residues of a number that lies among the model's own: one to which two constants round is neither, but itself."""
-        return self._pair(value, fmt, True)
-
-    def _pair(self, value: float, fmt: str, itself: bool) -> tuple[int, int]:
-        x = Fraction(float(value))
-        if itself and self._known.get((fmt, x), (0, x))[1] is None:
-            return self._of(x)
         key = fmt, float(value)
         found = self._made.get(key)
         if found is None:
             found = self._made[key] = self._find(float(value), fmt)
         return found
+
+    def stored(self, value: float, fmt: str) -> tuple[int, int]:
+        """Return the residues of a number that lies among the model's own: one to which two constants round is neither, but itself."""
+        x = Fraction(value)
+        either = self._known.get((fmt, x), (0, x))[1] is None
+        return self._of(x) if either else self.pair(value, fmt)
 
     def _find(self, value: float, fmt: str) -> tuple[int, int]:
         x = round_to(value, fmt)
