@@ -246,10 +246,10 @@ def test_constants_that_cannot_be_told_apart_are_an_error(field):
     with pytest.raises(SimulationError, match="two constants"):
         field.constant(0.12345, "bf16")
     assert not same(field.constant(0.1234567), field.constant(0.1234568))
-    near = 0.12353515625  # what both are in bf16
-    assert same(
-        field.numbers(np.array(near), "bf16"), field.numbers(np.array(near), "bf16")
-    )  # a weight is neither of them
+    near = Fraction(253, 2048)  # what both are in bf16, and a weight is neither of them
+    assert float(near) == float(ml_dtypes.bfloat16(0.1234567)) == float(ml_dtypes.bfloat16(0.1234568))
+    words = (near.numerator * pow(near.denominator, -1, prime) % prime for prime in (field.p, field.q))
+    assert same(field.numbers(np.array(float(near)), "bf16"), field.residues_of(*words))
 
 
 def test_simplest_rationals():
