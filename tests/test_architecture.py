@@ -151,6 +151,7 @@ def test_the_table_has_no_cycle() -> None:
         visit(package, ())
 
 
+@pytest.mark.slow
 def test_heavy_libraries_stay_in_their_corner() -> None:
     wrong = []
     for path in PY_FILES:

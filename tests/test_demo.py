@@ -36,6 +36,7 @@ def halve_last_column(a):
     ("spoil", "code"),
     [(lambda a: a, 0), (halve_last_column, 1), (lambda a: np.where(a > 2, np.nan, a), 1)],
 )
+@pytest.mark.slow(but_every=4)
 def test_verdict(tmp_path, monkeypatch, capsys, spoil, code):
     monkeypatch.setattr(tx8fast, "compile", lambda path, **options: Exact(tmp_path, spoil, **options), raising=False)
     assert demo.main(["--out", str(tmp_path / "out"), "--no-large"]) == code

@@ -92,6 +92,7 @@ def test_commands(page: Path, here: Path, capsys) -> None:
             Path(target.strip()).write_text(done.out)
 
 
+@pytest.mark.slow
 def test_python_of_the_readme_and_its_page(here: Path) -> None:
     """The page's blocks run as they are, behind the tour's first command; the names are all that the package has."""
     page = (ROOT / "docs/python.md").read_text(encoding="utf-8")

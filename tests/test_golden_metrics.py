@@ -64,6 +64,7 @@ def test_figures(results, name, request):
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.slow(but_every=3)
 def test_simulation_respects_the_bounds(results, name):
     _, r = results[name]
     assert r.cycles >= r.bound_cycles > 0

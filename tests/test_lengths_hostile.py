@@ -152,6 +152,7 @@ def write(path, nodes):
 
 
 @pytest.mark.parametrize("name", MODELS)
+@pytest.mark.slow(but_every=7)
 def test_every_length_is_right_or_refused(tmp_path, name):
     path = tmp_path / "m.onnx"
     fixed = {"z": RNG.standard_normal((FULL, C)).astype(np.float32)} if write(path, MODELS[name]) else {}
@@ -252,6 +253,7 @@ NORMED = {
 
 
 @pytest.mark.parametrize("name", NORMED)
+@pytest.mark.slow(but_every=3)
 def test_quotients_by_what_is_never_zero_are_served(tmp_path, name):
     rest = [
         node("m = Slice triangle zerozero nn zeroone"), node("t = Transpose x", perm=[1, 0]), node("s = MatMul x t"), node("a = Add s m"),

@@ -47,6 +47,7 @@ def options(phase, **more):
     ],
     ids=lambda k: k["model_type"],
 )  # fmt: skip
+@pytest.mark.slow(but_every=7)
 def test_a_configuration_alone_is_served_below_and_above_its_window(tmp_path, keys, name):
     found = compile_lengths(config(tmp_path, **keys), name, (8, 16), options("prefill" if name == "seq" else "decode"))
     assert found.bounds.least == 1
@@ -59,6 +60,7 @@ def test_learned_positions_of_a_configuration_alone(tmp_path):
 
 
 @pytest.mark.parametrize("family", ["gemma2", "gemma3_text"])
+@pytest.mark.slow
 def test_a_window_is_the_same_at_all_lengths(tmp_path, family):
     make_family(tmp_path, family)
     window = json.loads((tmp_path / "config.json").read_text())["sliding_window"]
@@ -245,6 +247,7 @@ def test_longer_divisors_serve_no_length_of_the_shorter(tmp_path, name):
     ],
     ids=lambda k: k["model_type"] if isinstance(k, dict) else None,
 )
+@pytest.mark.slow(but_every=4)
 def test_configurations_are_served(tmp_path, name, keys, bounds):
     """A cache of two, whose one place behind the first may hold any number; shares of experts that are divided by their sum."""
     found = compile_lengths(config(tmp_path, **keys), name, bounds, options("prefill" if name == "seq" else "decode"))

@@ -110,6 +110,7 @@ def test_two_batches_at_once_share_a_cache(good: Path, tmp_path: Path) -> None:
         ("v1/*", 0o555, "net1"),
     ],
 )
+@pytest.mark.slow(but_every=5)
 def test_a_cache_that_is_not_ours(good: Path, tmp_path: Path, locked: str, mode: int, asked: str) -> None:
     """Folders that may not be listed or written, files that may not be read: told, and the programs are the same."""
     jobs = {j.name: j for j in read_manifest(good)}

@@ -93,6 +93,7 @@ def test_groups_are_planned_once_for_all_models(models: Path, cache: Path, tmp_p
     assert tree(tmp_path / "b") == tree(tmp_path / "alone")
 
 
+@pytest.mark.slow
 def test_why_tells_of_every_group(models: Path, cache: Path, capsys) -> None:
     tx8, where, files = Caller(capsys), ("--cache-dir", cache), sorted(cache.rglob("*"))
     told = tx8("cache", "why", models / "deeper.json", "--seq", "32", *where).out

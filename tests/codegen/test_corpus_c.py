@@ -43,6 +43,7 @@ def opened(name: str, folder) -> IRProgram:
 
 
 @pytest.mark.parametrize(("name", "opt", "sharing"), CASES, ids=lambda v: str(v))
+@pytest.mark.slow(but_every=3)
 def test_the_c_of_a_model_gives_the_simulators_bytes(tmp_path, name, opt, sharing):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

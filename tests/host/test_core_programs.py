@@ -60,6 +60,7 @@ def test_the_memory_of_a_run_is_free_when_it_ends():
 
 
 @pytest.mark.parametrize("name", ["prefill", "decode fp32", "opt 1", "cnn", "vector", "qwen2-prefill-op23.onnx"])
+@pytest.mark.slow(but_every=3)
 def test_a_program_gives_the_interpreters_bytes(tmp_path, name):
     made = compiled(tmp_path, name)
     feed = feed_of(made.program)

@@ -38,7 +38,7 @@ def _params():
 
 
 @pytest.mark.parametrize(("path", "level"), list(_params()))
-@pytest.mark.slow(but_every=5)
+@pytest.mark.slow(but_every=9)
 def test_found_graph(path, level):
     model, feeds = load(path)
     case = Case(model, feeds, replace(setting_of(model), level=level))

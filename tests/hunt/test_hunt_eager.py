@@ -29,6 +29,7 @@ GATHERS = 23  # a seed of a small chain of products whose tiles gather what each
 @pytest.mark.parametrize(
     "end, stages", [("", ()), ("source", ("compile", "wrong")), ("target", ("sanitizer", "wrong"))]
 )
+@pytest.mark.slow(but_every=4)
 def test_a_wrong_piece_of_what_tiles_gather_is_found(monkeypatch, end, stages):
     piece = gathers.piece
 
@@ -69,6 +70,7 @@ def test_wrong_sums_of_a_band_are_found(monkeypatch, wrong):
 
 
 @pytest.mark.parametrize("wrong", [False, True])
+@pytest.mark.slow
 def test_wrong_rows_from_the_far_end_are_found(monkeypatch, wrong):
     """Causal attention of three heads on four tiles, which have rows from either end: those from the last one taken for others."""
     rows, seen = Folded.range, []

@@ -321,6 +321,7 @@ def test_coverage_is_kept_and_told(tmp_path):
 
 
 @pytest.mark.parametrize("what, says", [("hang", "hang"), ("loop", "hang"), ("die", "died"), ("memory", "MemoryError")])
+@pytest.mark.slow(but_every=3)
 def test_a_program_that_takes_the_hunter_with_it_is_a_finding(monkeypatch, tmp_path, what, says):
     def seed(self, number):
         self.say({"begin": number})

@@ -40,6 +40,7 @@ def round_trip(program):
 
 
 @pytest.mark.parametrize("model", MODELS)
+@pytest.mark.slow(but_every=5)
 def test_models_round_trip_after_every_stage(model):
     for _, program in stages(exported(model)):
         round_trip(program)
@@ -87,6 +88,7 @@ def oracle(program):
 
 
 @pytest.mark.parametrize("model", MODELS)
+@pytest.mark.slow(but_every=5)
 def test_mlir_reads_models_after_every_stage(model):
     mlir()
     for _, program in stages(exported(model)):

@@ -115,6 +115,7 @@ def test_a_factor_goes_to_the_queries_and_a_cap_stays_on_the_scores() -> None:
 
 
 @pytest.mark.parametrize("depth", [24, 72, 80, 96, 112])
+@pytest.mark.slow(but_every=3)
 def test_heads_that_begin_inside_of_blocks(depth) -> None:
     """Their rows come in few transfers, however many there are, and nothing is read that was never written."""
     case = grouped(attention("bf16", 1, 3, 2, 48, 100, depth, "full", (52, 0), "test_2x2"))
@@ -162,6 +163,7 @@ def test_keys_and_values_are_packed_once(monkeypatch) -> None:
 @pytest.mark.parametrize("stays", [0, 1 << 19])
 @pytest.mark.parametrize("kept", [(), (1, 2), (2,)])
 @pytest.mark.parametrize("depth", [72, 96])
+@pytest.mark.slow(but_every=5)
 def test_packed_keys_lie_where_no_others_do(kept, stays, depth, monkeypatch) -> None:
     """Several heads, bands of rows and ranges of keys on a tile, the last range a short one."""
     monkeypatch.setattr(score_packing, "STAYS", stays)
@@ -302,6 +304,7 @@ def test_rows_in_pairs_from_either_end(dtype, heads, half, offset, window, depth
 
 
 @pytest.mark.parametrize("parts", [(3, 1, 5), (1, 3, 2), (1, 1, 8)])
+@pytest.mark.slow(but_every=4)
 def test_pairs_of_rows_are_equal_work(parts) -> None:
     """Every tile looks at as many scores, and every row is in one slice; what tiles have in common they load together and get in step;
     the bits are those of rows one after the other."""

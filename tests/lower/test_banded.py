@@ -75,6 +75,7 @@ def compared(rows: int, depth: int, columns: int, follow: str, seed: int) -> boo
 
 
 @pytest.mark.parametrize("follow", FOLLOWERS)
+@pytest.mark.slow(but_every=5)
 def test_bands_have_the_bits_of_whole_slices(follow: str) -> None:
     """Of one band, of several, of columns that are no whole blocks."""
     assert all([compared(24, 192, columns, follow, 5) for columns in (64, 128, 256, 384, 200, 330)])

@@ -62,6 +62,7 @@ def compare(path: Path, sizes: tuple[int, ...], tail: str, bias: bool, resid: bo
 @pytest.mark.parametrize(
     "sizes", [(1, 4, 4, 4, 2, 4), (1, 17, 64, 64, 4, 16), (1, 17, 48, 16, 3, 3), (2, 33, 64, 64, 2, 96)]
 )
+@pytest.mark.slow(but_every=5)
 def test_heads_behind_two_products(tmp_path: Path, sizes: tuple[int, ...], opt: int) -> None:
     compare(tmp_path / "m.onnx", sizes, "Relu", bias=False, resid=True, opt=opt)
 

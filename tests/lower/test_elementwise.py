@@ -180,6 +180,7 @@ def test_swiglu(data, seed) -> None:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("kind", ["gelu", "add", "sub", "le", "swiglu"])
+@pytest.mark.slow(but_every=7)
 def test_tensors_far_above_scratchpad(kind: str, layout: str) -> None:
     """Several slices per tile on a chip of four tiles, the last one ragged."""
     shape, n = (3, 1500, 833), 2 if kind != "gelu" else 1

@@ -110,6 +110,7 @@ def test_what_comes_in_is_added(dtype, rows, depth, hidden, act, bias, norm, aft
 @pytest.mark.parametrize("trips", [2, 3, 7])
 @pytest.mark.parametrize("bands", [1, 3])
 @pytest.mark.parametrize("norm", ["", "rmsnorm"])
+@pytest.mark.slow(but_every=5)
 def test_shared_weights_for_any_number_of_slices(norm, bands, trips) -> None:
     """Halves of neighbouring slices in different windows, with one result after another."""
     after = ("normed",) if norm else ("add", "layernorm")
@@ -217,6 +218,7 @@ def test_rows_are_what_sums_begin_with() -> None:
 
 
 @pytest.mark.parametrize("slices, tiles", [(4, 1), (1, 1), (4, 4), (2, 4)])
+@pytest.mark.slow(but_every=3)
 def test_what_normalises_gives_its_room_to_slices(slices, tiles) -> None:
     """Of two machines the smaller one has no room for all buffers at once, and the same results; weights that tiles share and that the
     first slice does not need lie there, too."""

@@ -169,6 +169,7 @@ def test_a_norm_takes_its_own_columns_of_a_row(columns: int) -> None:
 
 
 @pytest.mark.parametrize("opt", [1, 2, 3])
+@pytest.mark.slow(but_every=4)
 def test_numbers_that_another_launch_made(opt: int) -> None:
     """The kernel core reads them behind a barrier; look-ups of one table by different numbers have nothing in common."""
 

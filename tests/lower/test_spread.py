@@ -75,6 +75,7 @@ def test_layers_of_every_kind(layers, spare, share_min, machine, seed) -> None:
 
 
 @pytest.mark.parametrize(("batch", "dtype"), [(1, "bf16"), (3, "fp32"), (17, "bf16")])
+@pytest.mark.slow(but_every=4)
 def test_network_with_planes_in_and_means_out(tmp_path, monkeypatch, batch, dtype) -> None:
     """From the input's planes to the mean, images on 16 tiles and one more behind them."""
     onnxruntime = pytest.importorskip("onnxruntime")

@@ -160,6 +160,7 @@ def test_network_with_planes_in_and_means_out(tmp_path, monkeypatch, batch, dtyp
 
 @pytest.mark.parametrize("batch", [1, 2, 12])
 @pytest.mark.parametrize(("size", "stride"), [(4, 2), (8, 4), (9, 3), (16, 4)])
+@pytest.mark.slow(but_every=5)
 def test_rows_that_every_window_steps_over_are_not_made(tmp_path, monkeypatch, batch, size, stride) -> None:
     """One tile per image, and several; bands of rows of one image, and of a tile."""
     onnxruntime = pytest.importorskip("onnxruntime")
@@ -195,6 +196,7 @@ def test_weights_shared_by_tiles_of_which_some_have_no_rows(tmp_path, monkeypatc
 
 @pytest.mark.parametrize("batch", [2, 12, 33])
 @pytest.mark.parametrize(("size", "kernel", "stride"), [(3, 2, 2), (9, 2, 4), (16, 3, 5), (17, 1, 3)])
+@pytest.mark.slow(but_every=5)
 def test_rows_behind_the_last_window_of_a_pool(tmp_path, monkeypatch, batch, size, kernel, stride) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     monkeypatch.setattr(streams, "STREAM_RATIO", 0.0)
@@ -265,6 +267,7 @@ def test_tiles_without_an_image_wait(dtype, images) -> None:
 
 @pytest.mark.parametrize("machine", ["port", "test_2x2"])
 @pytest.mark.parametrize("images", [1, 2, 3, 5])
+@pytest.mark.slow(but_every=5)
 def test_weights_go_to_tiles_that_have_an_image_for_them(machine, images) -> None:
     """Tiles that only load send their parts, and get none; nor does the last tile in the round of an image that it has not."""
     case, low = streamed(bottleneck("bf16", images, (8, 8), 64, 136, 1, machine), spare=0.3 if images > 4 else 1.0)

@@ -46,6 +46,7 @@ def same(found: np.ndarray, wanted: np.ndarray, dtype: str) -> bool:
 @pytest.mark.parametrize("dtype", FORMATS)
 @pytest.mark.parametrize("log", [False, True])
 @pytest.mark.parametrize("behind", [False, True])
+@pytest.mark.slow(but_every=5)
 def test_special_rows(tmp_path, dtype, log, behind):
     x, kind = rows(), FORMATS[dtype]
     with np.errstate(over="ignore"):
@@ -70,6 +71,7 @@ def test_special_rows(tmp_path, dtype, log, behind):
 @pytest.mark.parametrize(("way", "low"), [
     *product(["bias mask", "mask seen"], [LOWEST, -1e9, -INF]), *product(["computed"], [LOWEST, -1e9]),
 ])  # fmt: skip
+@pytest.mark.slow(but_every=5)
 def test_a_mask_hides_in_every_format(tmp_path, dtype, way, low):
     """A mask in f32 per item, given or computed: rows of which it hides everything have equal shares where the model says so, and the product behind the
     softmax has no NaN of theirs."""
@@ -162,6 +164,7 @@ CHOICES = {
 
 @pytest.mark.parametrize("dtype", FORMATS)
 @pytest.mark.parametrize("choice", CHOICES)
+@pytest.mark.slow(but_every=4)
 def test_a_guard_stays_where_a_row_may_see_nothing(tmp_path, dtype, choice):
     """where(isnan(p), 0, p) behind a softmax: rows that see nothing are 0, whatever hides them."""
     rng = np.random.default_rng(1)

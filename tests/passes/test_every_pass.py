@@ -116,6 +116,7 @@ def corpus(tmp_path_factory) -> list[Model]:
 
 
 @pytest.mark.parametrize("cls", PASSES, ids=lambda c: c.name)
+@pytest.mark.slow(but_every=5)
 def test_numbers_stay(corpus, cls):
     changed = 0
     for state, p in (t for m in corpus for t in m.trials(cls)):
@@ -160,6 +161,7 @@ def simulated():
 
 
 @pytest.mark.parametrize("cls", PASSES, ids=lambda c: c.name)
+@pytest.mark.slow(but_every=5)
 def test_simulated_numbers_stay(corpus, simulated, cls):
     """The smallest graph that the pass changes, compiled with and without it."""
     trials = sorted((t for m in corpus for t in m.trials(cls)), key=lambda t: t[0].program.n_ops())

@@ -38,6 +38,7 @@ def test_conversions_stand_at_both_ends():
 @pytest.mark.parametrize(
     "dtype, io_dtype, stored", [("fp32", None, "bf16"), ("fp32", "fp32", "f32"), ("bf16", "fp16", "f16")]
 )
+@pytest.mark.slow(but_every=4)
 def test_a_decode_step_in_every_pair(checkpoint, dtype, io_dtype, stored):
     plain = tx8fast.compile(checkpoint, phase="decode", past=8)
     made = tx8fast.compile(checkpoint, phase="decode", past=8, dtype=dtype, io_dtype=io_dtype)

@@ -232,6 +232,7 @@ def test_grid_left_alone(case):
 
 
 @pytest.mark.parametrize("kind", ["relu", "mul", "reshape"])
+@pytest.mark.slow(but_every=4)
 def test_long_chains(kind):
     """Nothing is read for ever, nor deeper than the interpreter goes."""
     g, y, _ = mixture(share="none")

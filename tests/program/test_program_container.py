@@ -119,6 +119,7 @@ def test_same_program_same_bytes_and_readable_header(saved, tmp_path):
     assert stored["rows"] < 256 * (6 + 2)
 
 
+@pytest.mark.slow
 def test_every_flipped_byte_is_found(saved, tmp_path):
     raw = saved.read_bytes()
     target = tmp_path / "flipped.tx8"

@@ -38,6 +38,7 @@ def compiled(model: Path, opt: int, plans: str = "") -> tuple[CompiledProgram, l
 
 @pytest.mark.parametrize("opt", [1, 2, 3])
 @pytest.mark.parametrize("model", MODELS, ids=lambda p: p.stem)
+@pytest.mark.slow(but_every=5)
 def test_loaded_plans_make_the_same_bytes(model: Path, opt: int, tmp_path: Path) -> None:
     """What is loaded is placed and verified like what was searched, and is the same file."""
     if not THOROUGH and MODELS.index(model) % 3 + 1 != opt:
@@ -76,6 +77,7 @@ def test_placements_and_programs(model: Path, opt: int) -> None:
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda p: p.stem)
+@pytest.mark.slow(but_every=5)
 def test_opt_3_has_no_faults(model: Path) -> None:
     """Programs of opt 1 and 2 are in the sanitizer's own corpus; that of opt 3 is run where it is another one."""
     program = compiled(model, 3)[0].program

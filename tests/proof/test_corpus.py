@@ -18,6 +18,7 @@ FAMILIES = tuple(CONFIGS) if os.environ.get("TX8FAST_PROVE") == "1" else ("gemma
 
 @pytest.mark.parametrize("opt", LEVELS)
 @pytest.mark.parametrize("name", MODELS)
+@pytest.mark.slow(but_every=5)
 def test_exported_models(name, opt):
     path = DATA / "onnx" / f"{name}.onnx"
     check(api.compile(path, opt=opt).program, path, CompileOptions(opt=opt))

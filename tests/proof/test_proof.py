@@ -57,16 +57,19 @@ def proved(model: Path, quick: bool = True, **options) -> None:
     {"seq": 20, "dtype": "bf16"}, {"seq": 20, "dtype": "fp16"}, {"phase": "decode", "past": 16, "dtype": "bf16"},
     {"phase": "decode", "past": 16, "opt": 3}, {"seq": 16, "dtype": "bf16", "io_dtype": "fp32"}, {"seq": 16, "tp": 2}, {"phase": "decode", "past": 16, "tp": 2},
 ])  # fmt: skip
+@pytest.mark.slow(but_every=5)
 def test_llama(llama, options):
     proved(llama, **options)
 
 
 @pytest.mark.parametrize("opt", [1, 2, 3])
+@pytest.mark.slow(but_every=4)
 def test_cnn(cnn, opt):
     proved(cnn, opt=opt)
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp32"])
+@pytest.mark.slow(but_every=4)
 def test_bert(tmp_path, dtype):
     make_family(tmp_path / "bert", "bert")
     proved(tmp_path / "bert", seq=6, dtype=dtype)
@@ -133,6 +136,7 @@ def test_programs_of_a_compiler_with_defects_are_refused(name, why):
 
 @pytest.mark.parametrize("dtype", ["fp32", "bf16"])
 @pytest.mark.parametrize("name", ["gt_only", "mini_two", "product_greater", "product_less_tail", "product_where_mask"])
+@pytest.mark.slow(but_every=7)
 def test_truth_values_of_numbers_are_proved(name, dtype):
     folders = (DATA / "found", DATA.parent / "hunt" / "corpus")
     proved(next(p for d in folders if (p := d / f"{name}.onnx").exists()), dtype=dtype)
@@ -218,6 +222,7 @@ CNN_FAULTS = {
 
 @pytest.mark.parametrize("fault", LLAMA_FAULTS)
 @pytest.mark.parametrize("least", [draw.LARGE, 1], ids=["", "thin"])
+@pytest.mark.slow(but_every=5)
 def test_faults_of_a_transformer_are_refused(llama, fault, least, monkeypatch):
     """Also where every matrix of weights is drawn as one of low rank."""
     monkeypatch.setattr(draw, "LARGE", least)
@@ -235,6 +240,7 @@ def test_faults_of_a_transformer_are_refused(llama, fault, least, monkeypatch):
 
 
 @pytest.mark.parametrize("name, field", [("mask_move", "n"), ("reduce_max", "c"), ("rdma_row", "entries")])
+@pytest.mark.slow(but_every=4)
 def test_what_only_the_last_place_shows_is_refused(llama, name, field):
     """The first seed writes to the last place of the cache but one, the second to the last."""
     program = copy.deepcopy(compiled(llama, phase="decode", past=16, dtype="bf16"))
@@ -247,6 +253,7 @@ def test_what_only_the_last_place_shows_is_refused(llama, name, field):
 
 
 @pytest.mark.parametrize("fault", CNN_FAULTS)
+@pytest.mark.slow(but_every=5)
 def test_faults_of_a_convolution_net_are_refused(cnn, fault):
     spoiled(cnn, lambda program: edit(program, *CNN_FAULTS[fault]))
 

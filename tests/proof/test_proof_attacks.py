@@ -123,6 +123,7 @@ def test_one_thing_beside_weights_that_are_drawn_where_they_are_used(tmp_path, m
 
 
 @pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.slow(but_every=5)
 def test_one_thing_that_differs_is_refused(tmp_path, monkeypatch, name):
     models = [model_of(tmp_path / f"{x}.onnx", name, wrong) for x, wrong in (("right", False), ("wrong", True))]
     programs = [api.compile(m).program for m in models]
@@ -143,6 +144,7 @@ FEW = CONFIGS if len(SEEDS) > 1 else [CONFIGS[0], CONFIGS[1], CONFIGS[4]]
 
 
 @pytest.mark.parametrize("family, key, value", FEW)
+@pytest.mark.slow(but_every=4)
 def test_one_key_of_a_configuration_that_differs_is_refused(tmp_path, monkeypatch, family, key, value):
     folder, options = tmp_path / family, api.CompileOptions(seq=9, dtype="bf16")
     make_family(folder, family)

@@ -45,6 +45,7 @@ def test_vectors_decide_without_the_product(llama, weights, monkeypatch):
 
 @pytest.mark.parametrize("word", [1, UNDEFINED])
 @pytest.mark.parametrize("opt", [1, 2])
+@pytest.mark.slow(but_every=5)
 def test_one_wrong_element_is_found_and_named(llama, weights, opt, word):
     """In every result of the few launches of opt 2, and in no more than the proof lists of the many of opt 1."""
     planted = []

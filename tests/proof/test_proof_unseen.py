@@ -88,6 +88,7 @@ def test_masks_that_hide_first_slices(tmp_path, seen, dtype):
 @pytest.mark.parametrize("low", LOWS[1:])
 @pytest.mark.parametrize("dtype", ["fp16", "fp32"])
 @pytest.mark.parametrize("opt", [1, 3])
+@pytest.mark.slow(but_every=5)
 def test_numbers_that_hide(tmp_path, low, dtype, opt):
     program, model = compiled(tmp_path, low=low, dtype=dtype, opt=opt)
     report = api.prove(program, model, quick=True)
@@ -143,6 +144,7 @@ LEFT_OUT = [("mul_vv", LOWS[0]), ("add_vv", LOWS[0]), ("max_vv", LOWS[0]), ("sub
 
 
 @pytest.mark.parametrize("name, low", LEFT_OUT)
+@pytest.mark.slow(but_every=3)
 def test_a_missing_instruction_is_refused(tmp_path, name, low):
     """Wherever results differ, for the rows that see nothing but their last slice of keys, among others."""
     program, model = compiled(tmp_path, low=low)
@@ -190,6 +192,7 @@ ENDLESS_MODELS = {
 
 @pytest.mark.parametrize("low", [float("inf"), float("nan"), float("-inf")])
 @pytest.mark.parametrize("what", ENDLESS_MODELS)
+@pytest.mark.slow(but_every=5)
 def test_infinite_numbers_are_left_out_and_listed(tmp_path, what, low):
     text = f"{OPSETS} g (float[8,8] x, bool[8,8] c) => (float[8,8] y, float[8,8] z) {{ {ENDLESS_MODELS[what]} }}"
     model = parser.parse_model(text)

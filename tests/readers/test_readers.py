@@ -18,6 +18,7 @@ SEED = int(os.environ.get("TX8FAST_FUZZ_SEED", "2"))
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=[k.name for k in KINDS])
+@pytest.mark.slow(but_every=5)
 def test_damaged_files_are_refused_or_read(tmp_path: Path, kind: Kind) -> None:
     prepare(kind, tmp_path)
     found = broken(kind, tmp_path, SEED, COUNT)

@@ -55,6 +55,7 @@ def test_they_go_behind_the_last_load_and_no_loop_is_cut() -> None:
     "rows, width, kv, group, depth",
     [(128, 256, 4, 2, 128), (64, 256, 8, 1, 64), (96, 128, 4, 4, 64), (77, 192, 6, 1, 64)],
 )
+@pytest.mark.slow(but_every=3)
 def test_what_is_loaded_early_is_whole_when_it_is_used(rows: int, width: int, kv: int, group: int, depth: int) -> None:
     """The last product's weights come while tiles are at attention, into bytes that nobody touches until all meet."""
     case = build(*layer(rows, width, kv, group, depth), opt=2)

@@ -40,6 +40,7 @@ def check_names(program, names: dict[str, tuple]) -> None:
 
 
 @pytest.mark.parametrize("opt", [1, 2, 3])
+@pytest.mark.slow(but_every=4)
 def test_names_are_those_of_the_graph_before_the_search(tmp_path, opt):
     make_checkpoint(tmp_path / "m", layers=3)
     options = CompileOptions(seq=16, opt=opt)

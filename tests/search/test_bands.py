@@ -62,6 +62,7 @@ def longer(case: Case, depth: int) -> float:
 
 
 @pytest.mark.parametrize("length", [64, 128, 192, 256])
+@pytest.mark.slow(but_every=3)
 def test_the_share_is_what_the_simulator_says(length: int) -> None:
     case = product()
     made = planned(case, length)

@@ -62,6 +62,7 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     (64, 256, 8, 1, 64), (128, 256, 4, 2, 128), (77, 192, 6, 1, 64), (96, 128, 4, 4, 64),
     (50, 256, 2, 2, 128), (33, 128, 12, 1, 64),
 ])  # fmt: skip
+@pytest.mark.slow(but_every=3)
 def test_what_is_delivered_is_right(rows: int, width: int, kv: int, group: int, depth: int) -> None:
     case = build(*layer(rows, width, kv, group, depth), opt=2)
     assert any(sum(delivered_to(s)) for s in case.program.segments)

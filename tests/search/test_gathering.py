@@ -192,6 +192,7 @@ def test_slices_with_gaps_between_them_do_not_stay(rows: int) -> None:
     ("tx8", 2, 76, 16, 2, 128, 192), ("test_2x2", 3, 30, 45, 2, 128, 64), ("test_2x2", 2, 63, 32, 4, 64, 128), ("test_2x2", 2, 21, 16, 4, 96, 64),
     ("test_2x2", 3, 64, 64, 2, 96, 128), ("test_2x2", 2, 40, 31, 3, 64, 64), ("tx8", 1, 64, 64, 4, 32, 128), ("tx8", 3, 33, 63, 3, 128, 192),
 ])  # fmt: skip
+@pytest.mark.slow(but_every=5)
 def test_values_of_heads_are_right(
     machine: str, batch: int, queries: int, keys: int, heads: int, width: int, depth: int
 ) -> None:

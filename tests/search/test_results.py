@@ -65,6 +65,7 @@ def streams(path: Path, images: int = 16) -> Path:
 
 @pytest.mark.parametrize("model", ["streams", "rows"])
 @pytest.mark.parametrize("opt", [1, 2, 3])
+@pytest.mark.slow(but_every=3)
 def test_other_kinds_of_models_come_back(model: str, opt: int, tmp_path: Path) -> None:
     """Streams of weights, and a convolution per op; the corpus of language models is in test_validators_corpus."""
     path = streams(tmp_path / "m.onnx") if model == "streams" else DATA / "vit-encode-op20.onnx"
@@ -245,6 +246,7 @@ CHAINS: list[tuple[str, Callable[[dict[str, Any]], Any], str]] = [
 
 
 @pytest.mark.parametrize(("change", "word"), [x[1:] for x in CHAINS], ids=[x[0] for x in CHAINS])
+@pytest.mark.slow(but_every=5)
 def test_chains_that_are_none(change: Callable, word: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="using plans") as err:
         loaded(LLAMA, edited(LLAMA, 3, change), tmp_path)

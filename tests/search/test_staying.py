@@ -139,6 +139,7 @@ def test_saved_plans_say_what_stays(tmp_path: Path, stays: list[Stay]) -> None:
 
 
 @pytest.mark.usefixtures("small", "eager")
+@pytest.mark.slow
 def test_what_a_nest_between_writes_over_does_not_stay(stays: list[Stay], monkeypatch: pytest.MonkeyPatch) -> None:
     """The next nest may have the bytes as its operand's buffer, too."""
     place, over = staying.pins, False

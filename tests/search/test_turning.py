@@ -125,6 +125,7 @@ def test_saved_plans_say_where_layers_begin(tmp_path: Path, llama: Path, wanted:
 @pytest.mark.parametrize(("names", "why"), [
     (["nobody"], "does not consist of steps"), (None, "does not consist of steps"), (["layers.0.mlp_norm"], "reads what is made behind it"),
 ])  # fmt: skip
+@pytest.mark.slow(but_every=4)
 def test_edited_plans_are_refused(tmp_path: Path, llama: Path, wanted: None, names: list[str] | None, why: str) -> None:
     compiled = tx8fast.compile(llama, seq=16)
     path = tmp_path / "plans.json"

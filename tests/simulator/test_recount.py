@@ -60,6 +60,7 @@ def compiled(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.slow(but_every=3)
 def test_books_agree_to_the_last_unit(name, compiled):
     program = compiled(name)
     found, counted = simulate(program), recount(program)

@@ -60,6 +60,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.slow(but_every=5)
 def test_single_ops(name: str) -> None:
     assert not findings(CASES[name]().program)
 

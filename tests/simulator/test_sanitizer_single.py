@@ -193,6 +193,7 @@ def test_missing_wait_before_the_barrier():
 @pytest.mark.parametrize(
     ("name", "second", "first"), [("wdma", "wdma", "gemm"), ("rdma", "gemm", "rdma"), ("gemm", "gemm", "rdma")]
 )
+@pytest.mark.slow(but_every=4)
 def test_row_through_the_wrong_worker(name, second, first):
     f = Edit(gemm()).set(name, -1, worker=1).found()["unsynchronised workers"]
     assert f.name == second and f"({first}, worker" in f.text and "no wait_worker" in f.text and f.op == "gemm"

@@ -12,6 +12,7 @@ from tx8fast.tile.tiling import Plan, Tiling
 
 @pytest.mark.parametrize("pairs", [False, True])
 @pytest.mark.parametrize("cuts", [1, 2, 3, 8, 13])
+@pytest.mark.slow(but_every=7)
 def test_short_slices_stand_behind_the_longest(pairs, cuts) -> None:
     """Every row of every head once, heads one after the other. Of all keys in a slice the last one is short, and those behind the longest
     fall; of some of the keys, rows with most of them go first."""

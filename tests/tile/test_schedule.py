@@ -205,6 +205,7 @@ def test_norms_go_on_while_operands_arrive() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.slow(but_every=4)
 def test_multicasts_are_ordered(seed: int) -> None:
     """Under a drawn plan whose tiles pass operands on, all orders compute the same, the sanitizer finds nothing, and the number
     of multicasts is that of the nest."""

@@ -70,6 +70,7 @@ def check(found, wanted, tolerance=1e-4):
 
 
 @pytest.mark.parametrize("case", CUT if ALL else SOME)
+@pytest.mark.slow(but_every=4)
 def test_every_family_over_two_chips(tmp_path, case):
     config, weights = make_family(tmp_path, case)
     wanted = FamilyReference(config, weights).prefill(IDS)

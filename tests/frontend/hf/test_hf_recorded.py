@@ -61,7 +61,7 @@ def run_prefill(directory, case, dtype, opt=2):
 
 
 @pytest.mark.parametrize("case", CONFIGS)
-@pytest.mark.slow(but_every=5)
+@pytest.mark.slow(but_every=9)
 def test_prefill_and_decode_equal_the_recorded_outputs(tmp_path, case):
     """The prefill is compiled, at level 1 or 2 in turn, and executed; the step's graph is. Where all models are tested both are
     compiled at level 2."""

@@ -48,6 +48,7 @@ def wanted(feed):
 
 @pytest.mark.parametrize("alone", [True, False])
 @pytest.mark.parametrize("form", FORMS)
+@pytest.mark.slow(but_every=5)
 def test_masks_of_any_items(tmp_path, form, alone):
     shape = (*(n if own else 1 for n, own in zip(SIZES, form, strict=False)), SIZES[-1])
     model(tmp_path / "m.onnx", shape, alone)
@@ -62,6 +63,7 @@ def test_masks_of_any_items(tmp_path, form, alone):
 
 @pytest.mark.parametrize("dtype, limit", [("fp32", 3e-6), ("bf16", 0.06), ("fp16", 0.02)])
 @pytest.mark.parametrize("large", [1, 6])
+@pytest.mark.slow(but_every=3)
 def test_an_item_that_sees_nothing_has_equal_shares(tmp_path, dtype, limit, large):
     """In every format and at every level: of f16 no number absorbs all scores."""
     b, h, s, t = SIZES

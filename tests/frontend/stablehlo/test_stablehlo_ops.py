@@ -184,6 +184,7 @@ def test_angles_of_infinities(check):
 
 
 @pytest.mark.parametrize("name", ELEMENTWISE)
+@pytest.mark.slow(but_every=5)
 def test_elementwise(check, name):
     f, *args = ELEMENTWISE[name]
     check(f, *args)
