@@ -26,10 +26,12 @@ from tx8fast.proof.cells import (
     join,
     rounded,
 )
+from tx8fast.proof.compared import Comparisons
 from tx8fast.proof.constants import as_float, simplest
 from tx8fast.proof.draw import input_value
 from tx8fast.proof.field import Field
 from tx8fast.proof.primes import is_prime, primes_of
+from tx8fast.proof.recipes import relation
 
 
 def same(a: Elements, b: Elements) -> bool:
@@ -138,6 +140,23 @@ def test_what_is_finite_and_else_unknown_is_no_value(field):
     assert field.maximum(infinite, infinite).p == HIDDEN and field.seal(low).p == HIDDEN
     assert field.reduce_max(join([infinite, low], 0), 0).p == LOWEST and rounded(low, "f32").p == LOWEST
     assert rounded(low, "f16").p == rounded(low, "bf16").p == HIDDEN
+
+
+@pytest.mark.parametrize("fmt", ["f32", "bf16", "f16"])
+def test_what_is_infinite_is_above_all_numbers_and_no_value(field, fmt):
+    low, x = field.constant(-3.4e38, fmt, (1,)), field.random("x", (1,))
+    infinite, unknown = field.constant(float("inf"), fmt, (1,)), field.constant(float("nan"), fmt, (1,))
+    for a in (x, field.neg(x), low, field.constant(float("-inf"), fmt, (1,)), field.constant(60000.0, fmt, (1,))):
+        for b, c in ((a, infinite), (infinite, a)):
+            held = {n: relation(field, n, b, c, Comparisons()).p[0] for n in ("eq", "ne", "lt", "le", "gt", "ge")}
+            less = int(b is a)
+            assert held == {"eq": 0, "ne": 1, "lt": less, "le": less, "gt": 1 - less, "ge": 1 - less}
+    assert [relation(field, n, infinite, infinite, Comparisons()).p[0] for n in ("eq", "lt", "le")] == [1, 0, 1]
+    for other in (unknown, field.undefined((1,)), field.neg(infinite)):
+        assert relation(field, "eq", other, infinite, Comparisons()).p == UNDEFINED
+    for made in (field.add(infinite, x), field.mul(infinite, field.numbers(np.zeros(1, int))), field.inv(infinite), field.neg(infinite),
+                 field.sub(infinite, infinite), field.maximum(infinite, x), field.minimum(infinite, x), field.exp(infinite)):  # fmt: skip
+        assert made.p == UNDEFINED
 
 
 def test_lowest_numbers_of_formats(field):

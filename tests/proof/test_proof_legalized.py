@@ -90,3 +90,22 @@ def test_a_weight_that_is_a_constant_of_a_function_in_bf16(tmp_path, function, n
     """The numbers of a function's steps are known before one is looked up, on either side."""
     nodes = [("Mul", "x w", {}), (function, "v0", {}), ("Mul", "v1 w", {})]
     proved(tmp_path / "m.onnx", nodes, (3, 70), {"w": np.float32(number)}, "bf16")
+
+
+@pytest.mark.parametrize("opt", [1, 2, 3])
+def test_comparisons_with_infinity_within_a_launch(tmp_path, opt):
+    """A number that is drawn is not infinite, nor is any other but the constant: the choice is made in the launch that compares."""
+    nodes = [("Equal", "x i"), ("Equal", "y i"), ("Or", "v0 v1"), ("Min", "x y"), ("Max", "x y"), ("Mul", "v3 v4"), ("Where", "v2 s v5"),
+             ("Less", "y i"), ("Where", "v7 v6 s"), ("ReduceSum", "v8 a")]  # fmt: skip
+    weights = {"i": np.float32(np.inf), "s": np.float32(7), "a": np.array([1], I64)}
+    made = [helper.make_node(kind, names.split(), [f"v{i}"]) for i, (kind, names) in enumerate(nodes)]
+    stored = [numpy_helper.from_array(np.asarray(a), n) for n, a in weights.items()]
+    inputs = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("x", (1, 9)), ("y", (5, 1)))]
+    result = helper.make_tensor_value_info("v9", TensorProto.FLOAT, (5, 1))
+    graph = helper.make_graph(made, "g", inputs, [result], stored)
+    path = tmp_path / "m.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9), path)
+    options = CompileOptions(opt=opt)
+    program = api.compile(path, options).program
+    report = api.prove(program, path, options)
+    assert report.complete and not report.failures, "\n".join(report.lines())

@@ -9,8 +9,9 @@ the elements whose maximum (minimum) it is, to which a further operand adds its 
 
 A row of attention that has seen nothing yet computes with what hides itself. What is said of that: LOWEST is hidden and a
 finite number, HIGHEST the negative of one, GAP the difference of two, FINITE what comes of a gap's exponential: a finite
-number, else unknown, which nothing but a product with zero makes known. All but the first are UNDEFINED, too, so that
-whoever does not know them takes them for that.
+number, else unknown, which nothing but a product with zero makes known. INFINITE is the constant above all numbers, which
+nothing but comparisons makes something of. All but the first are UNDEFINED, too, so that whoever does not know them takes
+them for that.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ LOWEST = HIDDEN | MAXIMUM
 HIGHEST = UNDEFINED | MAXIMUM
 FINITE = UNDEFINED | MINIMUM
 GAP = UNDEFINED | MAXIMUM | MINIMUM
+INFINITE = UNDEFINED | 1
 #: states without a residue
 SPECIAL = UNDEFINED | HIDDEN
 MARKS = MAXIMUM | MINIMUM

@@ -24,6 +24,7 @@ from tx8fast.proof.cells import (
     FINITE,
     GAP,
     HIDDEN,
+    INFINITE,
     LOWEST,
     MARKS,
     MAXIMUM,
@@ -101,7 +102,7 @@ class Field:
     def constant(self, value: float, fmt: str = "f32", shape: tuple[int, ...] = ()) -> Elements:
         """Return a constant as the format `fmt` ("f32", "bf16", "f16", "tf32") holds it, repeated to `shape`.
 
-        At most -1e30 (in f16 -3e4) hides; +inf and NaN are undefined.
+        At most -1e30 (in f16 -3e4) hides; NaN is undefined, and so is +inf to all but comparisons.
         """
         p, q = self.constant_words(value, fmt)
         return Elements(np.full(shape, p, np.uint32), np.full(shape, q, np.uint32))
@@ -111,7 +112,7 @@ class Field:
         if hides(value, fmt):
             return (LOWEST if lowest(value, fmt) else HIDDEN), 0
         if not np.isfinite(value):
-            return UNDEFINED, 0
+            return (INFINITE if value > 0 else UNDEFINED), 0
         return self.constants.stored(value, fmt) if stored else self.constants.pair(value, fmt)
 
     def numbers(self, values: np.ndarray, fmt: str = "f32") -> Elements:
@@ -299,7 +300,7 @@ class Field:
         return self.maximum(a, Elements(np.zeros((), np.uint32), np.zeros((), np.uint32)))
 
     def order(self, a: Elements) -> np.ndarray:
-        """Return int64 keys of a total order of elements: odd under negation, hidden lowest. For comparisons, sorting, top-k."""
+        """Return int64 keys of a total order of elements: odd under negation, hidden lowest, infinite highest. For comparisons, sorting, top-k."""
         x = (a.p & np.uint32(RESIDUE)).astype(np.int64)
         upper = x > self.p // 2
         size = np.where(upper, self.p - x, x)
@@ -307,7 +308,8 @@ class Field:
         key = (p.astype(np.int64) << 23 | q.astype(np.int64) >> 1) + 1
         key = np.where(((q & 1) != 0) ^ upper, -key, key)
         key = np.where(x == 0, 0, key)
-        return np.where(a.p & SPECIAL, np.int64(-1) << 62, key)
+        least = np.int64(-1) << 62
+        return np.where(a.p & SPECIAL, np.where(a.p == INFINITE, -least, least), key)
 
     # --- helpers -------------------------------------------------------------------------------------------------
 

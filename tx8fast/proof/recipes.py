@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tx8fast.errors import SimulationError
-from tx8fast.proof.cells import UNDEFINED, Elements
+from tx8fast.proof.cells import INFINITE, UNDEFINED, Cells, Elements
 from tx8fast.proof.compared import Comparisons
 from tx8fast.proof.field import Field
 
@@ -76,7 +76,8 @@ def function(name: str) -> Unary:
 
 
 def relation(field: Field, name: str, a: Elements, b: Elements, noted: Comparisons) -> Elements:
-    """Return 0 and 1: "eq", "ne" by the words modulo p, "ge", "gt", "le", "lt" by the keyed order; undefined where an operand is.
+    """Return 0 and 1: "eq", "ne" by the words modulo p, "ge", "gt", "le", "lt" by the keyed order; undefined where an operand is,
+    unless it is infinite.
     The comparison is added to those `noted`."""
     noted.note(name, a, b, (field.p, field.q))
     if name in ("eq", "ne"):
@@ -84,9 +85,13 @@ def relation(field: Field, name: str, a: Elements, b: Elements, noted: Compariso
     else:
         test = {"ge": np.greater_equal, "gt": np.greater, "le": np.less_equal, "lt": np.less}[name]
         held = test(field.order(a), field.order(b))
-    bad = (a.p | b.p) & np.uint32(UNDEFINED) != 0
+    bad = _unknown(a.p) | _unknown(b.p)
     one = np.where(bad, np.uint32(UNDEFINED), held.astype(np.uint32))
     return Elements(one, np.where(bad, np.uint32(0), one))
+
+
+def _unknown(p: Cells) -> np.ndarray:
+    return (p & np.uint32(UNDEFINED) != 0) & (p != INFINITE)
 
 
 # --- recipes -----------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from tx8fast.frontend.stablehlo import clusters
 from tx8fast.frontend.stablehlo.guard import survive
 from tx8fast.frontend.stablehlo.importer import Importer
 from tx8fast.frontend.stablehlo.node import Handler
-from tx8fast.frontend.stablehlo.reader import bindings, legalise, new_mlir_context, parse
+from tx8fast.frontend.stablehlo.reader import bindings, expand_chlo, new_mlir_context, parse
 from tx8fast.frontend.stablehlo.view import whole
 from tx8fast.ir import new_context
 from tx8fast.ir.chips import MAX_CHIPS
@@ -125,25 +125,8 @@ def _parsed(data: bytes, what: str, threads: bool = True) -> tuple[Any, Any]:
     context.enable_multithreading(threads)
     with context:
         module = parse(data, f"reading StableHLO {what}", context)
-        if _needs_chlo(module):
-            legalise(module, "chlo-legalize-to-stablehlo")
+        expand_chlo(module, set(_handlers()))
     return context, module
-
-
-def _needs_chlo(module: Any) -> bool:
-    """True if some CHLO op has no handler of its own: then the dialect's pass expands them all."""
-    known = _handlers()
-    stack = [module.operation]
-    while stack:
-        for region in stack.pop().regions:
-            for block in region.blocks:
-                for op in block.operations:
-                    op = op.operation
-                    if op.name.startswith("chlo.") and op.name not in known:
-                        return True
-                    if len(op.regions):
-                        stack.append(op)
-    return False
 
 
 def _devices(module: Any, what: str, options: ImportOptions) -> tuple[int, int]:

@@ -9,6 +9,7 @@ change under it.
 from __future__ import annotations
 
 import re
+from collections.abc import Container
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ from tx8fast.errors import ImportModelError, UnsupportedError
 #: how MLIR bytecode begins; inside another file the producer's name follows
 _BYTECODE = b"ML\xefR"
 _ARTIFACT = re.compile(re.escape(_BYTECODE) + rb".StableHLO_v", re.S)
+#: attribute of a call that stands for an operation of CHLO: the operation's own attributes
+_MEANT = "tx8fast.chlo"
 #: MLIR element type -> our dtype name
 DTYPES = {
     "f32": "f32", "bf16": "bf16", "f16": "f16", "f64": "f64", "i1": "pred", "i4": "i4", "ui4": "u4", "i8": "i8",
@@ -110,13 +113,52 @@ def _readable(message: str) -> str:
     )
 
 
-def legalise(module: Any, passes: str) -> None:
-    """Run MLIR passes on every function of a module. Raises ImportModelError if one fails."""
+def expand_chlo(module: Any, known: Container[str]) -> None:
+    """Write the CHLO ops of a module that are not among `known` in ops of StableHLO; call it with the module's context entered.
+
+    The dialect's pass would expand all of them, and what a known one becomes would depend on what else there is: the
+    known ones are calls meanwhile. Raises ImportModelError if the pass fails.
+    """
     ir, passmanager, *_ = bindings()
+    ours = [op for op in _walk(module.operation) if op.name.startswith("chlo.")]
+    if all(op.name in known for op in ours):
+        return
+    for op in ours:
+        if op.name in known and len(op.regions) == 0:
+            meant = [op.attributes[i] for i in range(len(op.attributes))]
+            own = ir.DictAttr.get({a.name: a.attr for a in meant})
+            _replace(op, "stablehlo.custom_call", {"call_target_name": ir.StringAttr.get(op.name), _MEANT: own})
     try:
-        passmanager.PassManager.parse(f"builtin.module(func.func({passes}))").run(module.operation)
+        passmanager.PassManager.parse("builtin.module(func.func(chlo-legalize-to-stablehlo))").run(module.operation)
     except ir.MLIRError as e:
-        raise ImportModelError(f"preparing StableHLO with {passes}: {_readable(str(e))}") from e
+        raise ImportModelError(f"writing CHLO in ops of StableHLO: {_readable(str(e))}") from e
+    for op in [op for op in _walk(module.operation) if op.name == "stablehlo.custom_call" and _MEANT in op.attributes]:
+        own = op.attributes[_MEANT]
+        meant = [own[i] for i in range(len(own))]
+        _replace(op, op.attributes["call_target_name"].value, {a.name: a.attr for a in meant})
+
+
+def _walk(root: Any) -> list[Any]:
+    """Return all operations below one."""
+    found, stack = [], [root]
+    while stack:
+        for region in stack.pop().regions:
+            for block in region.blocks:
+                for op in block.operations:
+                    found.append(op.operation)
+                    if len(op.operation.regions):
+                        stack.append(op.operation)
+    return found
+
+
+def _replace(op: Any, name: str, attributes: dict[str, Any]) -> None:
+    """Put an operation of another name and other attributes where one without regions is."""
+    ir = bindings()[0]
+    types, at = [r.type for r in op.results], ir.InsertionPoint(op)
+    new = ir.Operation.create(name, types, list(op.operands), attributes, loc=op.location, ip=at)
+    for old, result in zip(op.results, new.results):
+        old.replace_all_uses_with(result)
+    op.erase()
 
 
 class Types:
