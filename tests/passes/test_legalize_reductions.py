@@ -9,7 +9,10 @@ from hypothesis import strategies as st
 from passes.lift_check import lifted
 from support.small_graph import SmallGraph, ops_of
 
+from tx8fast.api import compile_ir
 from tx8fast.ir.ops.base import engine_of
+from tx8fast.machine import load_machine
+from tx8fast.options import CompileOptions
 from tx8fast.passes import legalize_reductions
 from tx8fast.passes.legalize import Legalize, LegalizeFormats
 
@@ -88,3 +91,20 @@ def test_integers_stay() -> None:
     g = SmallGraph(x=((3, 100), "i32"))
     program = g.done(y=g("reduce", g.args["x"], op="add", axes=(0,)))
     assert not LegalizeFormats().run(program).changed
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f16"])
+@pytest.mark.parametrize("kind", ["scatter", "scatter_nd"])
+def test_what_falls_on_one_place_is_rounded_once(kind: str, dtype: str) -> None:
+    """A count in a histogram of 16 bits ends at 256, or at 2048, if every one is rounded."""
+    places = (np.arange(3000) % 2).reshape((3000, 1) if kind == "scatter_nd" else (3000,))
+    x, one = np.zeros(3), np.ones(3000)
+    for combine in ("add", "mul", "set"):
+        g = SmallGraph(x=((3,), dtype), i=(places.shape, "i64"), u=((3000,), dtype))
+        program = g.done(y=g(kind, *g.args.values(), combine=combine))
+        LegalizeFormats().run(program)
+        assert [op.result.dtype for op in ops_of(program, kind)] == [dtype if combine == "set" else "f32"]
+        if combine == "add":
+            compiled = compile_ir(program, load_machine("tx8"), CompileOptions())
+            (y,) = compiled.run({"x": x, "i": places, "u": one}).values()
+            assert y.astype(float).tolist() == [1504 if dtype == "bf16" else 1500] * 2 + [0]

@@ -1,4 +1,4 @@
-"""Rewrites reductions and normalisations that the vector engine does not do into those that it does.
+"""Rewrites reductions and normalisations that the vector engine does not do into those that it does; scattered sums are kept in f32.
 
 May import: ir, passes.{lift_match, make}. Must not: sum in 16 bits what was one sum: where several ops take its place, they work in f32.
 
@@ -210,10 +210,24 @@ def _as_vector(make: Make, v: Value, shape: tuple[int, ...]) -> Value:
     return make.reshape(v if own == shape else make("broadcast", v, shape=shape), math.prod(shape))
 
 
+@pattern("scatter", "scatter_nd")
+def _scattered_sums(op: Op, rw: Rewriter) -> bool:
+    """Of sums and products of what falls on one place, only the last is rounded."""
+    x, ids, updates = op.operands
+    places = ids.shape[op.attrs["axis"]] if op.kind == "scatter" else math.prod(ids.shape[:-1])
+    if op.attrs["combine"] not in ("add", "mul") or not _ours(op) or x.dtype == WIDE or places < 2:
+        return False
+    make = Make(rw, op)
+    y = make(op.kind, make.convert(x, WIDE), ids, make.convert(updates, WIDE), **dict(op.attrs))
+    rw.replace(op, [make.convert(y, x.dtype)])
+    return True
+
+
 PATTERNS: tuple[Pattern, ...] = (
     _anywhere,
     _function_of_a_sum,
     _sum_of_exponentials,
     _softmax_elsewhere,
     _norm_elsewhere,
+    _scattered_sums,
 )
