@@ -59,7 +59,8 @@ def test_prefill_and_decode_compile_and_stay_off_the_kernel_cores(path, tmp_path
     for _, job in jobs_of(path):
         row = run_job(job, tmp_path, None).row
         if path.stem in TOO_LARGE:
-            assert "more chips" in row["error"]
+            assert "placing the model in DDR" in row["error"]
+            assert "more chips" not in row["error"]  # they would not help
             continue
         assert row["status"] == "done", row["error"]
         assert row["kernel_core_share"] <= 0.01 or ROUTING.issuperset(row["kernel_core"]), row["kernel_core"]
