@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+import hunt.idioms_places  # noqa: F401  registers itself
 import hunt.idioms_signals  # noqa: F401  registers itself
 import numpy as np
 from hunt import idioms_experts, idioms_exports, idioms_heads, idioms_hidden, idioms_padded, idioms_quantised  # noqa: F401  they register themselves

@@ -12,6 +12,7 @@ from support.small_graph import SmallGraph, ops_of
 from tx8fast.api import compile_ir
 from tx8fast.ir.ops.base import engine_of
 from tx8fast.machine import load_machine
+from tx8fast.numerics.formats import np_dtype
 from tx8fast.options import CompileOptions
 from tx8fast.passes import legalize_reductions
 from tx8fast.passes.legalize import Legalize, LegalizeFormats
@@ -108,3 +109,13 @@ def test_what_falls_on_one_place_is_rounded_once(kind: str, dtype: str) -> None:
             compiled = compile_ir(program, load_machine("tx8"), CompileOptions())
             (y,) = compiled.run({"x": x, "i": places, "u": one}).values()
             assert y.astype(float).tolist() == [1504 if dtype == "bf16" else 1500] * 2 + [0]
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f16"])
+def test_known_numbers_that_fall_on_one_place_are_not_added_before_that(dtype: str) -> None:
+    g = SmallGraph(x=((1,), dtype))
+    start, ones = (g.array(name, a.astype(np_dtype(dtype))) for name, a in (("s", np.zeros(1)), ("o", np.ones(3000))))
+    y = g("scatter_nd", start, g.array("p", np.zeros((3000, 1), np.int64)), ones, combine="add")
+    compiled = compile_ir(g.done(y=g("add", y, g.args["x"])), load_machine("tx8"), CompileOptions())
+    (y,) = compiled.run({"x": np.zeros(1)}).values()
+    assert y.astype(float) == (3008 if dtype == "bf16" else 3000)
