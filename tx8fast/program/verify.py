@@ -1,6 +1,6 @@
 """An independent check of a program: nothing here is shared with what produces programs.
 
-May import: numpy, isa, machine, numerics, errors, program.model, program.verify_comm. Must not: execute instructions, or
+May import: numpy, isa, machine, numerics, errors, program.model, program.verify_{code,comm,flow}. Must not: execute instructions, or
 call the compiler.
 
 Problems are named by segment, tile and instruction, or by launch, and raised together.
@@ -20,8 +20,9 @@ from tx8fast.numerics.formats import ITEM_BYTES
 from tx8fast.numerics.layout import image_bytes
 from tx8fast.program.model import ROLES, SEVERAL, Program, Segment
 from tx8fast.program.problems import Problems
-from tx8fast.program.verify_code import KCORE, Batch, Code, Flow, batches
+from tx8fast.program.verify_code import KCORE, Batch, Code, batches
 from tx8fast.program.verify_comm import TileRows, check_exchange
+from tx8fast.program.verify_flow import Flow
 
 PROBE = 1 << 44
 MAX_NUMBER = 1 << 48  # beyond every address and size
@@ -131,7 +132,8 @@ def _segments(machine: Machine, program: Program, found: Problems) -> list[_Exte
             for c, code in enumerate(batch.codes):
                 extent = extents[home[id(code.segment)]]
                 if extent is not None:
-                    extent.add(code.segment, code.tiles, *[column[of == c] for column in columns])
+                    own = np.flatnonzero(of == c)
+                    extent.add(code.segment, code.tiles, *[column[own] for column in columns])
         else:
             for code in batch.codes:
                 extents[home[id(code.segment)]] = None

@@ -1,6 +1,6 @@
 """Checks of instructions, many code arrays at once: fields, structure, scratchpad, alignment, DDR extents.
 
-May import: numpy, _kernels, isa, machine, numerics, program.model, program.problems. Must not: execute instructions, share code with
+May import: numpy, _kernels, isa, machine, numerics, program.model, program.problems, program.verify_flow. Must not: execute instructions, share code with
 what produces programs.
 
 Rows are looked at as they are stored: a loop repeats its rows with other DDR offsets only, so that the ends of a row's DDR
@@ -23,19 +23,14 @@ from tx8fast.machine import Machine
 from tx8fast.numerics.formats import CODE_TO_DTYPE, ITEM_BYTES
 from tx8fast.program.model import Segment
 from tx8fast.program.problems import Problems
+from tx8fast.program.verify_flow import ENGINE_UNITS, WAIT_WORKER, Flow
 from tx8fast.program.verify_places import Places
 from tx8fast.records import dataclass
 
-LOOP, END = (isa.INSTRUCTIONS[name].OPCODE for name in ("loop", "end"))
-KCORE, WAIT, WAIT_WORKER, SEND_WAIT, BARRIER = (
-    isa.INSTRUCTIONS[n].OPCODE for n in ("kcore", "wait", "wait_worker", "send_wait", "barrier")
-)
+LOOP, END, KCORE = (isa.INSTRUCTIONS[name].OPCODE for name in ("loop", "end", "kcore"))
 DMA_UNITS = (2, 3)
 WDMA = 3
-ENGINE_UNITS = 5  # units below this one are engines
-KCORE_UNIT = 5
 WORDS_BUT_OFFSETS = isa.words_but("ddr", "ddr_step")
-SPARSE = 16  # places for each row that runs, from which on they are sorted instead of counted
 BATCH_ROWS = 1 << 15  # rows that are looked at together
 FORMATS = np.array(sorted(CODE_TO_DTYPE), np.uint8)
 OPCODES = np.array(sorted(cls.OPCODE for cls in isa.INSTRUCTIONS.values()))
@@ -84,6 +79,10 @@ class Batch:
     @cached_property
     def units(self) -> np.ndarray:
         return isa.units(self.rows)
+
+    @cached_property
+    def dma(self) -> np.ndarray:
+        return np.flatnonzero(np.isin(self.units, DMA_UNITS))
 
     @cached_property
     def marks(self) -> tuple[np.ndarray, np.ndarray]:
@@ -240,12 +239,12 @@ class Batch:
     @cached_property
     def arguments(self) -> np.ndarray:
         """The argument of each DMA row, -1 of all others."""
+        slots = [np.asarray(s.slot_arg, np.int64) for s in self.segments]
+        begin = np.cumsum([0, *map(len, slots)])
         out = np.full(len(self.rows), -1, np.int64)
-        dma = np.isin(self.units, DMA_UNITS)
-        for c, code in enumerate(self.codes):
-            own = slice(self.begin[c], self.begin[c + 1])
-            at = np.flatnonzero(dma[own]) + self.begin[c]
-            out[at] = np.asarray(code.segment.slot_arg, np.int64)[self.rows["slot"][at]]
+        out[self.dma] = np.concatenate([np.zeros(0, np.int64), *slots])[
+            begin[self.home[self.dma]] + self.rows["slot"][self.dma]
+        ]
         return out
 
     def _check_ranges(self, span: np.ndarray, verb: str, table: Places, home: np.ndarray, argument: np.ndarray) -> None:
@@ -267,50 +266,56 @@ class Batch:
                 self.report(own, f"{verb} SPM {text}{f' of op {segment.ops[op]!r}' if op >= 0 else ''}, {why}")
 
     def check_elements(self) -> None:
-        """Check that transfers move whole elements of their argument."""
-        argument = self.arguments
-        at = np.flatnonzero(argument >= 0)
-        size = np.ones(len(at), np.int64)
-        for c, code in enumerate(self.codes):
-            own = self.of[at] == c
-            sizes = [1 if a is None else ITEM_BYTES.get(a.dtype, 1) for a in code.segment.arguments] or [1]
-            size[own] = np.asarray(sizes)[np.minimum(argument[at][own], len(sizes) - 1)]
-        rows = self.rows[at]
+        """Check that transfers move whole elements of their argument: the rows of a kind differ in DDR offsets and loop steps alone."""
+        sizes = [[1 if a is None else ITEM_BYTES.get(a.dtype, 1) for a in s.arguments] for s in self.segments]
+        table, begin = (
+            np.array([n for own in sizes for n in (*own, 1)]),
+            np.cumsum([0, *(len(own) + 1 for own in sizes)]),
+        )
+        size = table[np.minimum(begin[self.home] + np.maximum(self.arguments, 0), begin[self.home + 1] - 1)]
+        moves, first = self.arguments >= 0, self.kinds[1]
+        kinds, at = np.flatnonzero(moves[first]), np.flatnonzero(moves)
+        rows = self.rows[first[kinds]]
         lookup = rows["opcode"] == isa.INSTRUCTIONS["rdma_row"].OPCODE
         steps = np.where(lookup[:, None], rows["p"][:, [0, 1, 1, 1]], rows["p"][:, [0, 1, 3, 5]])
-        values = np.concatenate([steps, rows["ddr"][:, None], rows["ddr_step"], rows["spm"][:, :1]], axis=1)
-        off = values % size[:, None] != 0
-        if off.any():
-            r, k = np.argwhere(off)[0].tolist()
-            what = ("run", "stride", "stride", "stride", "DDR offset", "loop step", "loop step", "SPM address")[k]
-            self.report(at[off.any(axis=1)], f"a {what} of {values[r, k]} bytes, but an element has {size[r]}")
+        fixed = np.concatenate([steps, rows["spm"][:, :1]], axis=1)
+        moved = np.concatenate([self.rows["ddr"][at][:, None], self.rows["ddr_step"][at]], axis=1)
+        for values, own, names in (
+            (fixed, size[first[kinds]], ("run", "stride", "stride", "stride", "SPM address")),
+            (moved, size[at], ("DDR offset", "loop step", "loop step")),
+        ):
+            off = values % own[:, None] != 0
+            if off.any():
+                r, k = np.argwhere(off)[0].tolist()
+                bad = self.of_kind(kinds[off.any(axis=1)]) if values is fixed else at[off.any(axis=1)]
+                self.report(bad, f"a {names[k]} of {values[r, k]} bytes, but an element has {own[r]}")
 
     # -- DDR ---------------------------------------------------------------------------------------------------------
 
     def transfers(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Return of all DDR accesses: the code, side (0 read, 1 written), slot, first and last byte relative to the
         slot, and the bytes that all iterations move."""
-        rows, steps = self.rows, self.rows["ddr_step"] * (self.counts - 1)
-        before, behind = np.minimum(steps, 0).sum(axis=1), np.maximum(steps, 0).sum(axis=1)
-        units = self.units
-        span, moved = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.float64)
-        dma = np.flatnonzero(np.isin(units, DMA_UNITS))
-        for family, index, own in by_family(rows[dma]):
+        rows = self.rows[self.dma]
+        span, runs = np.zeros(len(rows), np.int64), np.ones(len(rows), np.int64)
+        for family, index, own in by_family(rows):
             if issubclass(family, isa.dma.Dma):
-                span[dma[index]] = family.ddr_span(own)
-                moved[dma[index]] = own["p"][:, 0] * (family.runs(own) if family is isa.dma.Dma else 1)
-        at = np.flatnonzero(span > 0)
-        lo = rows["ddr"] + before
-        hi = rows["ddr"] + behind + span
-        n_at, n_slot, n_offset, n_bytes = isa.lookup.numbers(rows)
-        side = (units[at] == WDMA).astype(np.int64)
-        times = moved[at] * np.prod(self.counts[at].astype(np.float64), axis=1)
+                span[index] = family.ddr_span(own)
+                runs[index] = family.runs(own) if family is isa.dma.Dma else 1
+        some = np.flatnonzero(span > 0)
+        at, rows = self.dma[some], rows[some]
+        counts = self.counts[at]
+        steps = rows["ddr_step"] * (counts - 1)
+        lo = rows["ddr"] + np.minimum(steps, 0).sum(axis=1)
+        hi = rows["ddr"] + np.maximum(steps, 0).sum(axis=1) + span[some]
+        times = (rows["p"][:, 0] * runs[some]) * np.prod(counts.astype(np.float64), axis=1)
+        n_at, n_slot, n_offset, n_bytes = isa.lookup.numbers(self.rows)
+        side = (self.units[at] == WDMA).astype(np.int64)
         return (
             np.concatenate([self.of[at], self.of[n_at]]),
             np.concatenate([side, np.zeros(len(n_at), np.int64)]),
-            np.concatenate([rows["slot"][at], n_slot]),
-            np.concatenate([lo[at], n_offset]),
-            np.concatenate([hi[at], n_offset + n_bytes]),
+            np.concatenate([rows["slot"], n_slot]),
+            np.concatenate([lo, n_offset]),
+            np.concatenate([hi, n_offset + n_bytes]),
             np.concatenate([times, np.zeros(len(n_at))]),
         )
 
@@ -343,56 +348,3 @@ class Batch:
             if form not in known:
                 known[form] = Flow(few)
             yield code, known[form], few, own
-
-
-class Flow:
-    """The order in which rows of one form run, their loops and waits being equal.
-
-    By row and interval (barriers behind it): row, interval, times it runs, last: when it runs for the last time there; at: by
-    opcode, where these columns speak of it. waits: when the last send_wait of each interval runs, -1 for none; open: rows
-    at whose barrier some engine may be at work."""
-
-    def __init__(self, rows: np.ndarray) -> None:
-        run, _ = isa.execution(rows)
-        opcode = rows["opcode"][run]
-        barrier = opcode == BARRIER
-        behind = np.cumsum(barrier) - barrier
-        self.barriers = int(barrier.sum())
-        self.ends_in_barrier = bool(len(barrier)) and bool(barrier[-1])
-        key, room = behind * max(1, len(rows)) + run, (self.barriers + 1) * max(1, len(rows))
-        if room > SPARSE * max(1, len(run)):  # too many places to have a counter for each
-            some, key = np.unique(key, return_inverse=True)
-            room = len(some)
-        else:
-            some = np.arange(room)
-        times, last = np.bincount(key, minlength=room), np.zeros(room, np.int64)
-        last[key] = np.arange(len(run))  # of equal places the last one stays
-        there = np.flatnonzero(times)
-        self.times, self.last = times[there], last[there]
-        self.interval, self.row = np.divmod(some[there], max(1, len(rows)))
-        own = rows["opcode"][self.row]
-        self.at = {op: np.flatnonzero(own == op) for op in isa.distinct(own)}
-        self.waits = np.zeros(self.barriers + 1, np.int64) - 1
-        sends = self.at.get(SEND_WAIT, np.zeros(0, np.int64))
-        np.maximum.at(self.waits, self.interval[sends], self.last[sends])
-        self.open = run[self._pending(rows, run, opcode)]
-
-    @staticmethod
-    def _pending(rows: np.ndarray, run: np.ndarray, opcode: np.ndarray) -> np.ndarray:
-        """Return the places of the barriers at which an engine may be at work that nothing has waited for."""
-        units, worker, masks = (v[run] for v in (isa.units(rows), rows["worker"], rows["p"][:, 0]))
-        engine = units < ENGINE_UNITS
-        all_joins = (opcode == WAIT) | (units == KCORE_UNIT)
-        some_join = opcode == WAIT_WORKER
-        barriers = np.flatnonzero(opcode == BARRIER)
-        pending = np.zeros(len(barriers), bool)
-        for w in isa.distinct(worker[engine]):
-            marks = engine & (worker == w), all_joins | (some_join & (masks >> w & 1 == 1))
-            last_engine, last_join = (_last(np.flatnonzero(mark), barriers) for mark in marks)
-            pending |= last_engine > last_join
-        return barriers[pending]
-
-
-def _last(places: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """Return the last of ascending places up to each of `at`, -1 if there is none."""
-    return np.append(-1, places)[np.searchsorted(places, at, "right")]

@@ -29,7 +29,7 @@ class TileRows(NamedTuple):
     tiles: list[int]
     rows: np.ndarray
     places: np.ndarray
-    flow: Any  # verify_code.Flow
+    flow: Any  # verify_flow.Flow
 
     def at(self, name: str) -> np.ndarray:
         """Return where the columns of `flow` speak of an instruction."""
