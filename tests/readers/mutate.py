@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 Random = random.Random
@@ -76,13 +78,25 @@ def _drop(out: bytearray, r: Random) -> None:
 # ---- trees of JSON
 
 
+@contextmanager
+def _deeply() -> Iterator[None]:
+    """Two values that are nested 900 times, one in the other, are deeper than Python goes by itself; what reads them keeps its limit."""
+    usual = sys.getrecursionlimit()
+    sys.setrecursionlimit(20_000)
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(usual)
+
+
 def tree_of(tree: Any, r: Random) -> Any:
     """A copy of a JSON-able tree with one to three changed places."""
     out = json.loads(json.dumps(tree))
-    for _ in range(r.choice((1, 1, 1, 2, 3))):
-        places = list(_places(out))
-        if places:
-            r.choice((_value, _value, _value, _delete, _rename, _double))(*r.choice(places), r)
+    with _deeply():
+        for _ in range(r.choice((1, 1, 1, 2, 3))):
+            places = list(_places(out))
+            if places:
+                r.choice((_value, _value, _value, _delete, _rename, _double))(*r.choice(places), r)
     return out
 
 
@@ -122,7 +136,8 @@ def _double(inside: Any, key: Any, r: Random) -> None:
 
 def json_text(tree: Any) -> bytes:
     """The tree as text; what JSON does not know (NaN, lone surrogates) is written all the same."""
-    return json.dumps(tree).encode("utf-8", "surrogatepass")
+    with _deeply():
+        return json.dumps(tree).encode("utf-8", "surrogatepass")
 
 
 # ---- lines of text
