@@ -242,9 +242,8 @@ class Batch:
         slots = [np.asarray(s.slot_arg, np.int64) for s in self.segments]
         begin = np.cumsum([0, *map(len, slots)])
         out = np.full(len(self.rows), -1, np.int64)
-        out[self.dma] = np.concatenate([np.zeros(0, np.int64), *slots])[
-            begin[self.home[self.dma]] + self.rows["slot"][self.dma]
-        ]
+        table = np.concatenate([np.zeros(0, np.int64), *slots])
+        out[self.dma] = table[begin[self.home[self.dma]] + self.rows["slot"][self.dma]]
         return out
 
     def _check_ranges(self, span: np.ndarray, verb: str, table: Places, home: np.ndarray, argument: np.ndarray) -> None:
@@ -268,10 +267,8 @@ class Batch:
     def check_elements(self) -> None:
         """Check that transfers move whole elements of their argument: the rows of a kind differ in DDR offsets and loop steps alone."""
         sizes = [[1 if a is None else ITEM_BYTES.get(a.dtype, 1) for a in s.arguments] for s in self.segments]
-        table, begin = (
-            np.array([n for own in sizes for n in (*own, 1)]),
-            np.cumsum([0, *(len(own) + 1 for own in sizes)]),
-        )
+        table = np.array([n for own in sizes for n in (*own, 1)])
+        begin = np.cumsum([0, *(len(own) + 1 for own in sizes)])
         size = table[np.minimum(begin[self.home] + np.maximum(self.arguments, 0), begin[self.home + 1] - 1)]
         moves, first = self.arguments >= 0, self.kinds[1]
         kinds, at = np.flatnonzero(moves[first]), np.flatnonzero(moves)
