@@ -31,7 +31,7 @@ LOOP, END, KCORE = (isa.INSTRUCTIONS[name].OPCODE for name in ("loop", "end", "k
 DMA_UNITS = (2, 3)
 WDMA = 3
 WORDS_BUT_OFFSETS = isa.words_but("ddr", "ddr_step")
-BATCH_ROWS = 1 << 15  # rows that are looked at together
+BATCH_ROWS = 1 << 16  # rows that are looked at together
 FORMATS = np.array(sorted(CODE_TO_DTYPE), np.uint8)
 OPCODES = np.array(sorted(cls.OPCODE for cls in isa.INSTRUCTIONS.values()))
 
