@@ -299,18 +299,18 @@ class Batch:
                 span[index] = family.ddr_span(own)
                 runs[index] = family.runs(own) if family is isa.dma.Dma else 1
         some = np.flatnonzero(span > 0)
-        at, rows = self.dma[some], rows[some]
+        at = self.dma[some]
         counts = self.counts[at]
-        steps = rows["ddr_step"] * (counts - 1)
-        lo = rows["ddr"] + np.minimum(steps, 0).sum(axis=1)
-        hi = rows["ddr"] + np.maximum(steps, 0).sum(axis=1) + span[some]
-        times = (rows["p"][:, 0] * runs[some]) * np.prod(counts.astype(np.float64), axis=1)
+        first, steps = rows["ddr"][some], rows["ddr_step"][some] * (counts - 1)
+        lo = first + np.minimum(steps, 0).sum(axis=1)
+        hi = first + np.maximum(steps, 0).sum(axis=1) + span[some]
+        times = (rows["p"][some, 0] * runs[some]) * np.prod(counts.astype(np.float64), axis=1)
         n_at, n_slot, n_offset, n_bytes = isa.lookup.numbers(self.rows)
         side = (self.units[at] == WDMA).astype(np.int64)
         return (
             np.concatenate([self.of[at], self.of[n_at]]),
             np.concatenate([side, np.zeros(len(n_at), np.int64)]),
-            np.concatenate([rows["slot"], n_slot]),
+            np.concatenate([rows["slot"][some], n_slot]),
             np.concatenate([lo, n_offset]),
             np.concatenate([hi, n_offset + n_bytes]),
             np.concatenate([times, np.zeros(len(n_at))]),
