@@ -274,3 +274,12 @@ def test_what_has_to_be_expanded_leaves_the_others_alone(function, tmp_path):
     assert [a.tobytes() for a in found[0]] == [a.tobytes() for a in found[1]]
     np.testing.assert_allclose(found[0][0], [math.erfc(v) for v in x], atol=1e-6)
     assert found[0][2].tolist() == [4, *np.float32([3.1, 2.5]).tolist()]
+
+
+@pytest.mark.parametrize("mark", ["7 : i32", '{k = "a"}'])
+def test_calls_that_are_marked_as_if_they_stood_for_a_function_are_refused(mark, tmp_path):
+    call = f"%4 = stablehlo.custom_call @chlo.nothing(%x) {{tx8fast.chlo = {mark}}} : (tensor<7xf32>) -> tensor<7xf32>"
+    text = BESIDE.replace("FUNCTION", "lgamma").replace("LOC", "").replace("  return", f"  {call}\n  return")
+    (tmp_path / "m.mlir").write_text(text)
+    with pytest.raises(ImportModelError, match="attribute 'tx8fast.chlo'"):
+        open_model(tmp_path / "m.mlir")

@@ -125,7 +125,7 @@ def _parsed(data: bytes, what: str, threads: bool = True) -> tuple[Any, Any]:
     context.enable_multithreading(threads)
     with context:
         module = parse(data, f"reading StableHLO {what}", context)
-        expand_chlo(module, set(_handlers()))
+        expand_chlo(module, _handlers())
     return context, module
 
 

@@ -117,12 +117,17 @@ def expand_chlo(module: Any, known: Container[str]) -> None:
     """Write the CHLO ops of a module that are not among `known` in ops of StableHLO; call it with the module's context entered.
 
     The dialect's pass would expand all of them, and what a known one becomes would depend on what else there is: the
-    known ones are calls meanwhile. Raises ImportModelError if the pass fails.
+    known ones are calls meanwhile. Raises ImportModelError if the pass fails, and of a module that marks its own calls so.
     """
     ir, passmanager, *_ = bindings()
-    ours = [op for op in _walk(module.operation) if op.name.startswith("chlo.")]
+    every = _walk(module.operation)
+    ours = [op for op in every if op.name.startswith("chlo.")]
     if all(op.name in known for op in ours):
         return
+    if any(op.name == "stablehlo.custom_call" and _MEANT in op.attributes for op in every):
+        raise ImportModelError(
+            f"writing CHLO in ops of StableHLO: a custom_call has the attribute '{_MEANT}'; take it out"
+        )
     for op in ours:
         if op.name in known and len(op.regions) == 0:
             meant = [op.attributes[i] for i in range(len(op.attributes))]
