@@ -227,7 +227,7 @@ def _routines(s: Segment, extent: _Extent, found: Problems) -> None:
     """Check the kernel-core routines that rows call, and add what they access to `extent`."""
     n_slots = len(s.slot_arg)
     spans = [_routine_spans(s, i, n_slots, found) for i in range(len(s.routines))]
-    for c, code in enumerate(s.codes):
+    for c, code in enumerate(s.codes if spans else ()):
         tiles = np.flatnonzero(s.tile_code == c)
         called = code["p"][code["opcode"] == KCORE, isa.INSTRUCTIONS["kcore"].FIELDS_P.index("routine")]
         for r in isa.distinct(called):

@@ -202,9 +202,14 @@ class Batch:
             counts[deep, level] = self.rows["p"][last[deep], 0]
         return counts
 
+    @cached_property
+    def times(self) -> np.ndarray:
+        """How often each row runs (float64: a count that is too large is told, not wrapped)."""
+        return np.prod(self.counts, axis=1, dtype=np.float64)
+
     def check_length(self) -> None:
         """Check how many rows run; codes with too many are no longer `good`."""
-        work = np.where(np.logical_or(*self.marks), 0.0, np.prod(self.counts.astype(np.float64), axis=1))
+        work = np.where(np.logical_or(*self.marks), 0.0, self.times)
         for k, code in enumerate(self.codes):
             length = work[self.begin[k] : self.begin[k + 1]].sum()
             if length > MAX_ROWS:
@@ -304,7 +309,7 @@ class Batch:
         first, steps = rows["ddr"][some], rows["ddr_step"][some] * (counts - 1)
         lo = first + np.minimum(steps, 0).sum(axis=1)
         hi = first + np.maximum(steps, 0).sum(axis=1) + span[some]
-        times = (rows["p"][some, 0] * runs[some]) * np.prod(counts.astype(np.float64), axis=1)
+        moved = (rows["p"][some, 0] * runs[some]) * self.times[at]
         n_at, n_slot, n_offset, n_bytes = isa.lookup.numbers(self.rows)
         side = (self.units[at] == WDMA).astype(np.int64)
         return (
@@ -313,7 +318,7 @@ class Batch:
             np.concatenate([rows["slot"][some], n_slot]),
             np.concatenate([lo, n_offset]),
             np.concatenate([hi, n_offset + n_bytes]),
-            np.concatenate([times, np.zeros(len(n_at))]),
+            np.concatenate([moved, np.zeros(len(n_at))]),
         )
 
     # -- what concerns other tiles, in order of execution ------------------------------------------------------------

@@ -37,8 +37,10 @@ class TileRows(NamedTuple):
 
     def fields(self, name: str) -> dict[str, np.ndarray]:
         """Return the parameters of those rows."""
-        p = self.rows["p"][self.flow.row[self.at(name)]]
-        return {f: p[:, i] for i, f in enumerate(isa.INSTRUCTIONS[name].FIELDS_P)}
+        names, at = isa.INSTRUCTIONS[name].FIELDS_P, self.at(name)
+        if not len(at):
+            return dict.fromkeys(names, NOWHERE)
+        return dict(zip(names, self.rows["p"][self.flow.row[at], : len(names)].T, strict=True))
 
     def place(self, at: np.ndarray) -> np.ndarray:
         """Return the places in the code of rows that the columns speak of there."""
@@ -193,13 +195,15 @@ def _fields(machine: Machine, code: TileRows, at, p, found: Any, n_chips: int) -
         if bad.any():
             text = f"{field} {int(value[np.argmax(bad)])} of a {name} outside [{low}, {high})"
             found.rows(code.where, at[name][bad], text)
-    far = (p["send"]["chip"] > 0) & (p["send"]["mask"] & (p["send"]["mask"] - 1) != 0)
-    found.rows(code.where, at["send"][far], "a message to several tiles of another chip")
-    g = p["gather"]
-    found.rows(code.where, at["gather"][g["mask"] & (g["mask"] - 1) != 0], "a gather for more than one tile")
-    whole = g["run_bytes"] * g["n0"] * g["n1"] * g["n2"]
-    found.rows(code.where, at["gather"][whole != g["bytes"]], "the runs of a gather do not add up to its bytes")
-    for tile in code.tiles:
+    if len(at["send"]):
+        far = (p["send"]["chip"] > 0) & (p["send"]["mask"] & (p["send"]["mask"] - 1) != 0)
+        found.rows(code.where, at["send"][far], "a message to several tiles of another chip")
+    if len(at["gather"]):
+        g = p["gather"]
+        found.rows(code.where, at["gather"][g["mask"] & (g["mask"] - 1) != 0], "a gather for more than one tile")
+        whole = g["run_bytes"] * g["n0"] * g["n1"] * g["n2"]
+        found.rows(code.where, at["gather"][whole != g["bytes"]], "the runs of a gather do not add up to its bytes")
+    for tile in code.tiles if len(at["barrier_sub"]) or len(at["handshake"]) else ():
         chip, own = divmod(tile, n)
         absent = p["barrier_sub"]["mask"] >> own & 1 == 0
         found.rows(code.where, at["barrier_sub"][absent], f"tile {tile} is not in the mask of its barrier")
