@@ -123,10 +123,10 @@ def _segments(machine: Machine, program: Program, found: Problems) -> list[_Exte
         before = found.count
         batch.check_operands()
         batch.check_elements()
-        for code, flow, rows, places in batch.flows():
+        for code, flow, places in batch.flows():
             k = home[id(code.segment)]
             barriers.setdefault(k, {})[int(code.tiles[0])] = _ends(code, flow, places, found)
-            exchanges.setdefault(k, []).append(TileRows(code.where, code.tiles.tolist(), rows, places, flow))
+            exchanges.setdefault(k, []).append(TileRows(code.where, code.tiles.tolist(), code.rows, places, flow))
         if found.count == before:
             of, *columns = batch.transfers()
             for c, code in enumerate(batch.codes):

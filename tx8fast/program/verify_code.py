@@ -77,17 +77,9 @@ class Batch:
         self.home = self.each([number[id(c.segment)] for c in codes])  # every row's segment
 
     @cached_property
-    def units(self) -> np.ndarray:
-        return isa.units(self.rows)
-
-    @cached_property
-    def dma(self) -> np.ndarray:
-        return np.flatnonzero(np.isin(self.units, DMA_UNITS))
-
-    @cached_property
     def marks(self) -> tuple[np.ndarray, np.ndarray]:
         """Which rows open a loop, and which end one."""
-        opcode = self.rows["opcode"].copy()
+        opcode = self.of_kind(self.firsts["opcode"])
         return opcode == LOOP, opcode == END
 
     def each(self, values: Sequence[int]) -> np.ndarray:
@@ -107,35 +99,45 @@ class Batch:
         does not speak of offsets is checked once for all of a kind: of a language model's rows two or three in a hundred."""
         return distinct_rows(isa.words_of(self.rows), WORDS_BUT_OFFSETS, self.home)
 
-    def of_kind(self, bad: np.ndarray) -> np.ndarray:
+    @cached_property
+    def firsts(self) -> np.ndarray:
+        """The first row of each kind."""
+        return self.rows[self.kinds[1]]
+
+    @cached_property
+    def units(self) -> np.ndarray:
+        """The unit of each kind."""
+        return isa.units(self.firsts)
+
+    def of_kind(self, values: np.ndarray) -> np.ndarray:
+        """Return a value per kind as a column over rows."""
+        return values[self.kinds[0]]
+
+    def of_kinds(self, some: np.ndarray) -> np.ndarray:
         """Return which rows are of these kinds, a mask or numbers."""
-        kinds, first = self.kinds
-        if bad.dtype != bool:
-            some = np.zeros(len(first), bool)
-            some[bad] = True
-            bad = some
-        return bad[kinds]
+        mask = np.zeros(len(self.firsts), bool)
+        mask[some] = True
+        return self.of_kind(mask)
 
     # -- what must hold before anything is computed from fields -------------------------------------------------------
 
     def check_fields(self) -> None:
         """Check opcodes, formats, fields, loops and indices; codes with a fault are no longer `good`."""
-        first = self.kinds[1]
-        rows = self.rows[first]
+        first, rows = self.kinds[1], self.firsts
         strange = ~np.isin(rows["opcode"], OPCODES)
         if strange.any():
             text = f"opcode {rows['opcode'][np.argmax(strange)]:#x} does not exist"
-            self.report(self.of_kind(strange), text, fatal=True)
+            self.report(self.of_kinds(strange), text, fatal=True)
             return
         nameless = ~np.isin(rows["fmt"], FORMATS)
         if nameless.any():
             text = f"format code {rows['fmt'][np.argmax(nameless)]} does not exist"
-            self.report(self.of_kind(nameless), text, fatal=True)
+            self.report(self.of_kinds(nameless), text, fatal=True)
             return
         for bad, text in isa.offset_problems(self.rows):
             self.report(bad, text, fatal=True)
         for bad, text in isa.value_problems(rows):
-            self.report(self.of_kind(bad), text, fatal=True)
+            self.report(self.of_kinds(bad), text, fatal=True)
         self._check_loops()
         segments = [c.segment for c in self.codes]
         slots, ops, routines = (
@@ -145,7 +147,7 @@ class Batch:
         at, number, _, _ = isa.lookup.numbers(rows)
         kcore = np.flatnonzero(rows["opcode"] == KCORE)
         routine = rows["p"][kcore, isa.INSTRUCTIONS["kcore"].FIELDS_P.index("routine")]
-        homeless = np.isin(isa.units(rows), DMA_UNITS) & (rows["slot"] == -1)
+        homeless = np.isin(self.units, DMA_UNITS) & (rows["slot"] == -1)
         for bad, text in (
             ((rows["slot"] < -1) | (rows["slot"] >= slots), lambda b: f"slot outside [-1, {slots[b]})"),
             ((rows["op"] < -1) | (rows["op"] >= ops), lambda b: f"op outside [-1, {ops[b]})"),
@@ -157,7 +159,7 @@ class Batch:
             (at[(number < 0) | (number >= slots[at])], lambda b: f"row numbers in a slot outside [0, {slots[b]})"),
             (kcore[(routine < 0) | (routine >= routines[kcore])], lambda b: f"routine outside [0, {routines[b]})"),
         ):
-            at_all = np.flatnonzero(self.of_kind(bad))
+            at_all = np.flatnonzero(self.of_kinds(bad))
             for c in isa.distinct(self.of[at_all]):
                 own = at_all[self.of[at_all] == c]
                 self.report(own, text(self.kinds[0][own[0]]), fatal=True)
@@ -222,34 +224,32 @@ class Batch:
 
     def check_operands(self) -> None:
         """Check where scratchpad operands lie, their alignment, and what must hold between fields."""
-        first = self.kinds[1]
-        rows = self.rows[first]
+        rows, home = self.firsts, self.home[self.kinds[1]]
         families = list(by_family(rows))
         everywhere = np.arange(len(rows))
         for family, index, own in families:
             at = everywhere[index]
             for bad, text in family.rules(own):
                 if bad.any():
-                    self.report(self.of_kind(at[bad]), text)
+                    self.report(self.of_kinds(at[bad]), text)
             need = np.broadcast_to(family.alignment(own), own["spm"].shape)
             off: np.ndarray = own["spm"] % need != 0
             if off.any():
                 r, k = np.argwhere(off)[0].tolist()
                 text = f"{isa.class_of(int(own['opcode'][r])).NAME} operand at SPM {own['spm'][r, k]:#x}, required a multiple of {need[r, k]}"
-                self.report(self.of_kind(at[off.any(axis=1)]), text)
-        table, home, argument = Places(self.segments), self.home[first], self.arguments[first]
+                self.report(self.of_kinds(at[off.any(axis=1)]), text)
+        table = Places(self.segments)
         for span, verb in zip(isa.spm_ranges(rows, families), ("reads", "writes"), strict=True):
-            self._check_ranges(span, verb, table, home, argument)
+            self._check_ranges(span, verb, table, home, self.arguments)
 
     @cached_property
     def arguments(self) -> np.ndarray:
-        """The argument of each DMA row, -1 of all others."""
+        """The argument of each kind of DMA rows, -1 of all others."""
         slots = [np.asarray(s.slot_arg, np.int64) for s in self.segments]
         begin = np.cumsum([0, *map(len, slots)])
-        out = np.full(len(self.rows), -1, np.int64)
-        table = np.concatenate([np.zeros(0, np.int64), *slots])
-        out[self.dma] = table[begin[self.home[self.dma]] + self.rows["slot"][self.dma]]
-        return out
+        table = np.concatenate([np.full(1, -1), *slots])
+        at = begin[self.home[self.kinds[1]]] + self.firsts["slot"] + 1
+        return table[np.where(np.isin(self.units, DMA_UNITS), at, 0)]
 
     def _check_ranges(self, span: np.ndarray, verb: str, table: Places, home: np.ndarray, argument: np.ndarray) -> None:
         low, high = self.machine.spm_base, self.machine.spm_limit
@@ -261,7 +261,7 @@ class Batch:
         for bad, why in ((beyond, f"outside [{low:#x}, {high:#x})"), (lost, "which do not lie in one of its buffers")):
             if not bad.any():
                 continue
-            everywhere = self.of_kind(np.any(bad, axis=1))
+            everywhere = self.of_kinds(np.any(bad, axis=1))
             for c in isa.distinct(self.of[everywhere]):
                 own = np.flatnonzero(everywhere & (self.of == c))
                 kind = self.kinds[0][own[0]]
@@ -273,23 +273,22 @@ class Batch:
         """Check that transfers move whole elements of their argument: the rows of a kind differ in DDR offsets and loop steps alone."""
         sizes = [[1 if a is None else ITEM_BYTES.get(a.dtype, 1) for a in s.arguments] for s in self.segments]
         table = np.array([n for own in sizes for n in (*own, 1)])
-        begin = np.cumsum([0, *(len(own) + 1 for own in sizes)])
-        size = table[np.minimum(begin[self.home] + np.maximum(self.arguments, 0), begin[self.home + 1] - 1)]
-        moves, first = self.arguments >= 0, self.kinds[1]
-        kinds, at = np.flatnonzero(moves[first]), np.flatnonzero(moves)
-        rows = self.rows[first[kinds]]
+        begin, home = np.cumsum([0, *(len(own) + 1 for own in sizes)]), self.home[self.kinds[1]]
+        size = table[np.minimum(begin[home] + np.maximum(self.arguments, 0), begin[home + 1] - 1)]
+        kinds = np.flatnonzero(self.arguments >= 0)
+        at, rows = np.flatnonzero(self.of_kinds(kinds)), self.firsts[kinds]
         lookup = rows["opcode"] == isa.INSTRUCTIONS["rdma_row"].OPCODE
         steps = np.where(lookup[:, None], rows["p"][:, [0, 1, 1, 1]], rows["p"][:, [0, 1, 3, 5]])
         fixed = np.concatenate([steps, rows["spm"][:, :1]], axis=1)
         moved = np.concatenate([self.rows["ddr"][at][:, None], self.rows["ddr_step"][at]], axis=1)
         for values, own, names in (
-            (fixed, size[first[kinds]], ("run", "stride", "stride", "stride", "SPM address")),
-            (moved, size[at], ("DDR offset", "loop step", "loop step")),
+            (fixed, size[kinds], ("run", "stride", "stride", "stride", "SPM address")),
+            (moved, self.of_kind(size)[at], ("DDR offset", "loop step", "loop step")),
         ):
             off = values % own[:, None] != 0
             if off.any():
                 r, k = np.argwhere(off)[0].tolist()
-                bad = self.of_kind(kinds[off.any(axis=1)]) if values is fixed else at[off.any(axis=1)]
+                bad = self.of_kinds(kinds[off.any(axis=1)]) if values is fixed else at[off.any(axis=1)]
                 self.report(bad, f"a {names[k]} of {values[r, k]} bytes, but an element has {own[r]}")
 
     # -- DDR ---------------------------------------------------------------------------------------------------------
@@ -297,36 +296,40 @@ class Batch:
     def transfers(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Return of all DDR accesses: the code, side (0 read, 1 written), slot, first and last byte relative to the
         slot, and the bytes that all iterations move."""
-        rows = self.rows[self.dma]
+        rows = self.firsts
         span, runs = np.zeros(len(rows), np.int64), np.ones(len(rows), np.int64)
         for family, index, own in by_family(rows):
             if issubclass(family, isa.dma.Dma):
                 span[index] = family.ddr_span(own)
                 runs[index] = family.runs(own) if family is isa.dma.Dma else 1
-        some = np.flatnonzero(span > 0)
-        at = self.dma[some]
-        counts = self.counts[at]
-        first, steps = rows["ddr"][some], rows["ddr_step"][some] * (counts - 1)
+        moved = rows["p"][:, 0] * runs
+        at = np.flatnonzero(self.of_kind(span > 0))
+        kind = self.kinds[0][at]
+        first, steps = self.rows["ddr"][at], self.rows["ddr_step"][at] * (self.counts[at] - 1)
         lo = first + np.minimum(steps, 0).sum(axis=1)
-        hi = first + np.maximum(steps, 0).sum(axis=1) + span[some]
-        moved = (rows["p"][some, 0] * runs[some]) * self.times[at]
-        n_at, n_slot, n_offset, n_bytes = isa.lookup.numbers(self.rows)
-        side = (self.units[at] == WDMA).astype(np.int64)
+        hi = first + np.maximum(steps, 0).sum(axis=1) + span[kind]
+        numbers, *number = isa.lookup.numbers(rows)
+        n_at = np.flatnonzero(self.of_kinds(numbers))
+        n_kind = np.searchsorted(numbers, self.kinds[0][n_at])
+        n_slot, n_offset, n_bytes = (column[n_kind] for column in number)
         return (
             np.concatenate([self.of[at], self.of[n_at]]),
-            np.concatenate([side, np.zeros(len(n_at), np.int64)]),
-            np.concatenate([rows["slot"][some], n_slot]),
+            np.concatenate([(self.units == WDMA).astype(np.int64)[kind], np.zeros(len(n_at), np.int64)]),
+            np.concatenate([rows["slot"][kind], n_slot]),
             np.concatenate([lo, n_offset]),
             np.concatenate([hi, n_offset + n_bytes]),
-            np.concatenate([moved, np.zeros(len(n_at))]),
+            np.concatenate([moved[kind] * self.times[at], np.zeros(len(n_at))]),
         )
 
     # -- what concerns other tiles, in order of execution ------------------------------------------------------------
 
-    def flows(self) -> Iterator[tuple[Code, Flow, np.ndarray, np.ndarray]]:
-        """Yield every code's order of execution, with the rows that it is of and their places in the code. Of engine rows that
-        nothing interrupts only the last of each worker is left; loops of such rows run once."""
-        rows, engine, (opens, closes) = self.rows, self.units < ENGINE_UNITS, self.marks
+    def flows(self) -> Iterator[tuple[Code, Flow, np.ndarray]]:
+        """Yield every code's order of execution, and the places in the code of the rows that it is of. Of engine rows that nothing
+        interrupts only the last of each worker is left; loops of such rows run once."""
+        firsts, (opens, closes) = self.firsts, self.marks
+        numbered = (firsts["opcode"] == LOOP) | (firsts["opcode"] == WAIT_WORKER)
+        columns = firsts["opcode"], self.units, firsts["worker"], np.where(numbered, firsts["p"][:, 0], 0)
+        worker, engine = self.of_kind(firsts["worker"]), self.of_kind(self.units < ENGINE_UNITS)
         keep = ~engine & ~opens & ~closes
         seen = np.cumsum(keep)
         for level in range(MAX_LOOPS):
@@ -335,18 +338,15 @@ class Batch:
             keep[first[busy]] = keep[last[busy]] = True
         at = np.flatnonzero(keep | engine)
         ends = np.ones(len(at), bool)
-        same = (rows["worker"][at[1:]] == rows["worker"][at[:-1]]) & (self.of[at[1:]] == self.of[at[:-1]])
+        same = (worker[at[1:]] == worker[at[:-1]]) & (self.of[at[1:]] == self.of[at[:-1]])
         ends[:-1] = keep[at[1:]] | ~same
         at = at[keep[at] | ends]
         edges = np.searchsorted(at, self.begin)
-        known: dict[bytes, Flow] = {}
+        ordered = [column[self.kinds[0][at]] for column in columns]
+        flows: dict[bytes, Flow] = {}
         for k, code in enumerate(self.codes):
-            own = at[edges[k] : edges[k + 1]] - self.begin[k]
-            few = code.rows[own]
-            order = (few["opcode"] == LOOP) | (few["opcode"] == WAIT_WORKER)
-            form = b"".join(
-                (few["opcode"].tobytes(), few["worker"].tobytes(), np.where(order, few["p"][:, 0], 0).tobytes())
-            )
-            if form not in known:
-                known[form] = Flow(few)
-            yield code, known[form], few, own
+            own = [column[edges[k] : edges[k + 1]] for column in ordered]
+            form = b"".join(column.tobytes() for column in own)
+            if form not in flows:
+                flows[form] = Flow(*own)
+            yield code, flows[form], at[edges[k] : edges[k + 1]] - self.begin[k]

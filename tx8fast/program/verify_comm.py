@@ -1,54 +1,80 @@
 """Check of what the tiles of a segment exchange: messages, partial barriers, handshakes.
 
-May import: numpy, isa, machine. Must not: share code with what produces programs, or simulate.
+May import: numpy, isa, machine, program.problems, program.verify_flow. Must not: share code with what produces programs, or simulate.
 
-A segment is closed: what its tiles send they also receive, and no message is under way at a barrier.
+A segment is closed: what its tiles send they also receive, and no message is under way at a barrier. All codes of a segment are looked
+at together, instruction by instruction.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from tx8fast import isa
 from tx8fast.machine import Machine
+from tx8fast.program.problems import Problems
+from tx8fast.program.verify_flow import EXCHANGES, MESSAGES, Flow
 
 MONITORS = 4
-MESSAGES = ("send", "scatter", "gather")
-EXCHANGES = (*MESSAGES, "recv", "send_wait", "barrier_sub", "handshake", "wait_worker")
-NOWHERE = np.zeros(0, np.int64)
+FIELDS = {name: isa.INSTRUCTIONS[name].FIELDS_P for name in EXCHANGES}
+WIDTH = max(map(len, FIELDS.values()))
 
 
 class TileRows(NamedTuple):
-    """Rows of a code, their places in it and the order in which they run; the tiles that run them, and how messages name them."""
+    """The rows of a code, how messages name it and the tiles that run it; the order in which some rows run, and their places."""
 
     where: str
     tiles: list[int]
     rows: np.ndarray
     places: np.ndarray
-    flow: Any  # verify_flow.Flow
+    flow: Flow
 
-    def at(self, name: str) -> np.ndarray:
-        """Return where the columns of `flow` speak of an instruction."""
-        return self.flow.at.get(isa.INSTRUCTIONS[name].OPCODE, NOWHERE)
+
+class _Rows(NamedTuple):
+    """Rows of several codes, by code, row and interval (number of barriers before): how often they run in it, when for the last time,
+    whether nothing waits for them after that, their place in the code, opcode and parameters."""
+
+    code: np.ndarray
+    interval: np.ndarray
+    times: np.ndarray
+    last: np.ndarray
+    open: np.ndarray
+    place: np.ndarray
+    opcode: np.ndarray
+    p: np.ndarray
+
+    def some(self, which: np.ndarray) -> _Rows:
+        return _Rows(*(column[which] for column in self))
+
+    def of(self, name: str) -> _Rows:
+        """Return the rows of an instruction."""
+        return self.some(self.opcode == isa.INSTRUCTIONS[name].OPCODE)
 
     def fields(self, name: str) -> dict[str, np.ndarray]:
-        """Return the parameters of those rows."""
-        names, at = isa.INSTRUCTIONS[name].FIELDS_P, self.at(name)
-        if not len(at):
-            return dict.fromkeys(names, NOWHERE)
-        return dict(zip(names, self.rows["p"][self.flow.row[at], : len(names)].T, strict=True))
+        """Return the parameters of rows that are all of one instruction."""
+        return dict(zip(FIELDS[name], self.p.T, strict=False))
 
-    def place(self, at: np.ndarray) -> np.ndarray:
-        """Return the places in the code of rows that the columns speak of there."""
-        return self.places[self.flow.row[at]]
+
+def _rows(codes: Sequence[TileRows]) -> _Rows:
+    flows, places = [c.flow for c in codes], [c.places[c.flow.row] for c in codes]
+    return _Rows(
+        np.repeat(np.arange(len(codes)), [len(own) for own in places]),
+        np.concatenate([flow.interval for flow in flows]),
+        np.concatenate([flow.times for flow in flows]),
+        np.concatenate([flow.last for flow in flows]),
+        np.concatenate([(f.last > f.waits[f.interval]) & (f.interval < f.barriers) for f in flows]),
+        np.concatenate(places),
+        np.concatenate([flow.opcode for flow in flows]),
+        np.concatenate([c.rows["p"][own, :WIDTH] for c, own in zip(codes, places, strict=True)]),
+    )
 
 
 class _Traffic:
-    """What all tiles of a segment do, by barrier interval (number of barriers before a row)."""
+    """What all tiles of a segment do, by barrier interval."""
 
     def __init__(self) -> None:
         # (tile, monitor) -> interval -> bytes
@@ -60,17 +86,15 @@ class _Traffic:
         self.shakes: dict[tuple[int, int], int] = defaultdict(int)
 
 
-def check_exchange(machine: Machine, name: str, codes: Sequence[TileRows], found: Any, n_chips: int = 1) -> None:
+def check_exchange(machine: Machine, name: str, codes: Sequence[TileRows], found: Problems, n_chips: int = 1) -> None:
     """Add to `found` what is wrong with the rows of segment `name` that involve other tiles, of other chips too.
 
     Tiles are counted on over the chips; `n_chips` that rows may name, 0: none, the segment is the same on every chip."""
-    traffic = _Traffic()
-    before = found.count
-    some = False
-    for code in codes:
-        some |= _one_code(machine, code, traffic, found, n_chips)
-    if not some or found.count > before:
+    rows = _rows(codes)
+    kinds = {kind: rows.of(kind) for kind in EXCHANGES}
+    if not len(rows.code) or not _fields(machine, codes, kinds, found, n_chips):
         return
+    traffic = _traffic(machine, codes, kinds)
     what = f"segment '{name}'"
     for tile, monitor in sorted(traffic.sent.keys() | traffic.got.keys()):
         sent = sum(traffic.sent[tile, monitor].values())
@@ -102,50 +126,34 @@ def _members(mask: int) -> list[int]:
     return [t for t in range(mask.bit_length()) if mask >> t & 1]
 
 
-def _one_code(machine: Machine, code: TileRows, traffic: _Traffic, found: Any, n_chips: int) -> bool:
-    """Add one code's part to `traffic`; return whether it has any."""
-    at = {name: code.at(name) for name in EXCHANGES}
-    if not any(len(where) for where in at.values()):
-        return False
-    p = {name: code.fields(name) for name in EXCHANGES}
-    if not _fields(machine, code, at, p, found, n_chips):
-        return True
-    flow = code.flow
-    sent = np.concatenate([at[name] for name in MESSAGES])
-    mask, monitor, size = (np.concatenate([p[n][f] for n in MESSAGES]) for f in ("mask", "monitor", "bytes"))
-    there = np.concatenate([p[n].get("chip", np.zeros(len(at[n]), np.int64)) for n in MESSAGES])
-    for chip in sorted(set(there.tolist())):
-        some = there == chip
-        for when, m, mon, total, last in _sums(flow, sent[some], mask[some], monitor[some], size[some]):
+def _traffic(machine: Machine, codes: Sequence[TileRows], kinds: dict[str, _Rows]) -> _Traffic:
+    """Return what rows with good fields do."""
+    traffic, n = _Traffic(), machine.n_tiles
+    for kind in MESSAGES:
+        rows, p = kinds[kind], kinds[kind].fields(kind)
+        chips = p.get("chip", np.zeros(len(rows.code), np.int64))
+        for c, when, chip, mask, monitor, total, last in _sums(rows, chips, p["mask"], p["monitor"], p["bytes"]):
+            code = codes[c]
             for home, senders in _homes(machine, code, chip).items():
-                targets = {(home + t, mon) for t in _members(m)}
+                targets = {(home + t, monitor) for t in _members(mask)}
                 for target in targets:
                     traffic.sent[target][when] += total * senders
-                if when < flow.barriers and flow.last[last] > flow.waits[when]:
-                    traffic.open.setdefault((code.where, int(code.places[flow.row[last]]), when), set()).update(targets)
-    recv, zeros = p["recv"], np.zeros(len(at["recv"]), np.int64)
-    for when, _, monitor, total, _ in _sums(flow, at["recv"], zeros, recv["monitor"], recv["bytes"]):
-        for t in code.tiles:
-            traffic.got[t, monitor][when] += total
-    meets = _times(flow, at["barrier_sub"], p["barrier_sub"]["mask"].tolist())
-    shakes = _times(
-        flow, at["handshake"], zip(p["handshake"]["peer"].tolist(), p["handshake"]["chip"].tolist(), strict=True)
-    )
-    for tile in code.tiles:
-        for mask, n in meets.items():
-            traffic.groups[tile // machine.n_tiles, mask][tile] += n
-        for (peer, chip), n in shakes.items():
-            home = chip - 1 if chip else tile // machine.n_tiles
-            traffic.shakes[tile, home * machine.n_tiles + peer] += n
-    return True
-
-
-def _times(flow: Any, at: np.ndarray, keys: Iterable[Any]) -> dict[Any, int]:
-    """Return how often rows run, by a key of each."""
-    out: dict[Any, int] = defaultdict(int)
-    for key, times in zip(keys, flow.times[at].tolist(), strict=True):
-        out[key] += times
-    return out
+                if rows.open[last]:
+                    traffic.open.setdefault((code.where, int(rows.place[last]), when), set()).update(targets)
+    rows, p = kinds["recv"], kinds["recv"].fields("recv")
+    for c, when, monitor, total, _ in _sums(rows, p["monitor"], p["bytes"]):
+        for tile in codes[c].tiles:
+            traffic.got[tile, monitor][when] += total
+    rows, p = kinds["barrier_sub"], kinds["barrier_sub"].fields("barrier_sub")
+    for c, _, mask, times, _ in _sums(rows, p["mask"], np.ones(len(rows.code), np.int64)):
+        for tile in codes[c].tiles:
+            traffic.groups[tile // n, mask][tile] += times
+    rows, p = kinds["handshake"], kinds["handshake"].fields("handshake")
+    for c, _, peer, chip, times, _ in _sums(rows, p["peer"], p["chip"], np.ones(len(rows.code), np.int64)):
+        for tile in codes[c].tiles:
+            home = chip - 1 if chip else tile // n
+            traffic.shakes[tile, home * n + peer] += times
+    return traffic
 
 
 def _homes(machine: Machine, code: TileRows, chip: int) -> dict[int, int]:
@@ -158,24 +166,38 @@ def _homes(machine: Machine, code: TileRows, chip: int) -> dict[int, int]:
     return out
 
 
-def _sums(
-    flow: Any, at: np.ndarray, mask: np.ndarray, monitor: np.ndarray, nbytes: np.ndarray
-) -> list[tuple[int, int, int, int, int]]:
-    """Return (interval, mask, monitor, bytes in all, where `flow` speaks of the last row) per distinct first three."""
-    out: dict[tuple[int, int, int], list[int]] = {}
-    columns = (flow.interval[at], mask, monitor, nbytes * flow.times[at], at, flow.last[at])
-    for when, m, mon, total, place, last in zip(*(c.tolist() for c in columns), strict=True):
-        found = out.setdefault((when, m, mon), [0, place, last])
-        found[0] += total
-        if last > found[2]:
-            found[1:] = place, last
-    return [(*key, total, place) for key, (total, place, _) in out.items()]
+def _sums(rows: _Rows, *columns: np.ndarray) -> Iterator[tuple[int, ...]]:
+    """Yield code, interval, the values of all columns but the last, the sum of the last one over all times that rows with these run, and
+    which of them is the last to run."""
+    if not len(rows.code):
+        return
+    *keys, amounts = columns
+    names = [rows.code, rows.interval, *keys]
+    group = np.zeros(len(rows.code), np.int64)
+    for column in names:
+        values, number = np.unique(column, return_inverse=True)
+        if len(values) > 1:
+            group = np.unique(group * len(values) + number, return_inverse=True)[1]
+    n = int(group.max()) + 1
+    total, last, order = np.zeros(n, np.int64), np.zeros(n, np.int64), np.argsort(rows.last, kind="stable")
+    np.add.at(total, group, amounts * rows.times)
+    last[group[order]] = order  # of a group the one that runs last stays
+    yield from zip(*(column[last].tolist() for column in names), total.tolist(), last.tolist(), strict=True)
 
 
-def _fields(machine: Machine, code: TileRows, at, p, found: Any, n_chips: int) -> bool:
+def _fields(
+    machine: Machine, codes: Sequence[TileRows], kinds: dict[str, _Rows], found: Problems, n_chips: int
+) -> bool:
     """Check ranges of fields; return whether all are good."""
-    at = {name: code.place(where) for name, where in at.items()}
     n, before = machine.n_tiles, found.count
+    p = {name: kinds[name].fields(name) for name in EXCHANGES}
+
+    def report(name: str, bad: np.ndarray, text: str, values: np.ndarray | None = None) -> None:
+        for c in isa.distinct(kinds[name].code[bad]) if bad.any() else ():
+            own = np.flatnonzero(bad & (kinds[name].code == c))
+            told = text if values is None else text.format(values[own[0]])
+            found.rows(codes[c].where, kinds[name].place[own], told)
+
     for name, field, low, high in (
         *((name, "mask", 1, 1 << n) for name in MESSAGES),
         *((name, "bytes", 1, machine.tile.spm_bytes + 1) for name in MESSAGES),
@@ -189,25 +211,20 @@ def _fields(machine: Machine, code: TileRows, at, p, found: Any, n_chips: int) -
         ("wait_worker", "workers", 1, 1 << machine.tile.workers),
     ):
         value = p[name][field]
-        if not len(value):
-            continue
-        bad = (value < low) | (value >= high)
-        if bad.any():
-            text = f"{field} {int(value[np.argmax(bad)])} of a {name} outside [{low}, {high})"
-            found.rows(code.where, at[name][bad], text)
-    if len(at["send"]):
-        far = (p["send"]["chip"] > 0) & (p["send"]["mask"] & (p["send"]["mask"] - 1) != 0)
-        found.rows(code.where, at["send"][far], "a message to several tiles of another chip")
-    if len(at["gather"]):
-        g = p["gather"]
-        found.rows(code.where, at["gather"][g["mask"] & (g["mask"] - 1) != 0], "a gather for more than one tile")
-        whole = g["run_bytes"] * g["n0"] * g["n1"] * g["n2"]
-        found.rows(code.where, at["gather"][whole != g["bytes"]], "the runs of a gather do not add up to its bytes")
-    for tile in code.tiles if len(at["barrier_sub"]) or len(at["handshake"]) else ():
-        chip, own = divmod(tile, n)
-        absent = p["barrier_sub"]["mask"] >> own & 1 == 0
-        found.rows(code.where, at["barrier_sub"][absent], f"tile {tile} is not in the mask of its barrier")
-        there = p["handshake"]["chip"]
-        alone = (p["handshake"]["peer"] == own) & ((there == 0) | (there == chip + 1))
-        found.rows(code.where, at["handshake"][alone], f"tile {tile} does a handshake with itself")
+        report(name, (value < low) | (value >= high), f"{field} {{}} of a {name} outside [{low}, {high})", value)
+    several = {name: p[name]["mask"] & (p[name]["mask"] - 1) != 0 for name in ("send", "gather")}
+    report("send", several["send"] & (p["send"]["chip"] > 0), "a message to several tiles of another chip")
+    report("gather", several["gather"], "a gather for more than one tile")
+    g = p["gather"]
+    whole = g["run_bytes"] * g["n0"] * g["n1"] * g["n2"]
+    report("gather", whole != g["bytes"], "the runs of a gather do not add up to its bytes")
+    for c, code in enumerate(codes):
+        own = {name: kinds[name].code == c for name in ("barrier_sub", "handshake")}
+        for tile in code.tiles if any(some.any() for some in own.values()) else ():
+            chip, number = divmod(tile, n)
+            absent = own["barrier_sub"] & (p["barrier_sub"]["mask"] >> number & 1 == 0)
+            report("barrier_sub", absent, f"tile {tile} is not in the mask of its barrier")
+            there = p["handshake"]["chip"]
+            alone = own["handshake"] & (p["handshake"]["peer"] == number) & ((there == 0) | (there == chip + 1))
+            report("handshake", alone, f"tile {tile} does a handshake with itself")
     return found.count == before

@@ -9,29 +9,31 @@ import numpy as np
 
 from tx8fast import isa
 
-WAIT, WAIT_WORKER, SEND_WAIT, BARRIER = (
-    isa.INSTRUCTIONS[n].OPCODE for n in ("wait", "wait_worker", "send_wait", "barrier")
+LOOP, END, WAIT, WAIT_WORKER, SEND_WAIT, BARRIER = (
+    isa.INSTRUCTIONS[n].OPCODE for n in ("loop", "end", "wait", "wait_worker", "send_wait", "barrier")
 )
+MESSAGES = ("send", "scatter", "gather")
+EXCHANGES = (*MESSAGES, "recv", "send_wait", "barrier_sub", "handshake", "wait_worker")
+EXCHANGING = np.array([isa.INSTRUCTIONS[n].OPCODE for n in EXCHANGES])
 ENGINE_UNITS = 5  # units below this one are engines
 KCORE_UNIT = 5
 SPARSE = 16  # places for each row that runs, from which on they are sorted instead of counted
 
 
 class Flow:
-    """The order in which rows of one form run, their loops and waits being equal.
+    """The order in which rows run. Columns of them: opcode, unit, worker, and the number that a loop or a wait for workers has.
 
-    By row and interval (barriers behind it): row, interval, times it runs, last: when it runs for the last time there; at: by
-    opcode, where these columns speak of it. waits: when the last send_wait of each interval runs, -1 for none; open: rows
-    at whose barrier some engine may be at work."""
+    Of the rows that concern other tiles, by row and interval (barriers behind it): row, opcode, interval, times it runs, last:
+    when it runs for the last time there. waits: when the last send_wait of each interval runs, -1 for none; open: rows at whose
+    barrier some engine may be at work."""
 
-    def __init__(self, rows: np.ndarray) -> None:
-        run, _ = isa.execution(rows)
-        opcode = rows["opcode"][run]
-        barrier = opcode == BARRIER
+    def __init__(self, opcode: np.ndarray, unit: np.ndarray, worker: np.ndarray, number: np.ndarray) -> None:
+        run, n = _order(opcode, number), max(1, len(opcode))
+        barrier = (opcode == BARRIER)[run]
         behind = np.cumsum(barrier) - barrier
         self.barriers = int(barrier.sum())
         self.ends_in_barrier = bool(len(barrier)) and bool(barrier[-1])
-        key, room = behind * max(1, len(rows)) + run, (self.barriers + 1) * max(1, len(rows))
+        key, room = behind * n + run, (self.barriers + 1) * n
         if room > SPARSE * max(1, len(run)):  # too many places to have a counter for each
             some, key = np.unique(key, return_inverse=True)
             room = len(some)
@@ -39,30 +41,41 @@ class Flow:
             some = np.arange(room)
         times, last = np.bincount(key, minlength=room), np.zeros(room, np.int64)
         last[key] = np.arange(len(run))  # of equal places the last one stays
-        there = np.flatnonzero(times)
-        self.times, self.last = times[there], last[there]
-        self.interval, self.row = np.divmod(some[there], max(1, len(rows)))
-        own = rows["opcode"][self.row]
-        self.at = {op: np.flatnonzero(own == op) for op in isa.distinct(own)}
-        self.waits = np.zeros(self.barriers + 1, np.int64) - 1
-        sends = self.at.get(SEND_WAIT, np.zeros(0, np.int64))
+        interval, row = np.divmod(some, n)
+        exchanging = np.append(np.isin(opcode, EXCHANGING), False)  # a code without rows has a place all the same
+        there = np.flatnonzero((times > 0) & exchanging[row])
+        self.times, self.last, self.interval, self.row = times[there], last[there], interval[there], row[there]
+        self.opcode = opcode[self.row]
+        self.waits = np.full(self.barriers + 1, -1)
+        sends = self.opcode == SEND_WAIT
         np.maximum.at(self.waits, self.interval[sends], self.last[sends])
-        self.open = run[self._pending(rows, run, opcode)]
-
-    @staticmethod
-    def _pending(rows: np.ndarray, run: np.ndarray, opcode: np.ndarray) -> np.ndarray:
-        """Return the places of the barriers at which an engine may be at work that nothing has waited for."""
-        units, worker, masks = (v[run] for v in (isa.units(rows), rows["worker"], rows["p"][:, 0]))
-        engine = units < ENGINE_UNITS
-        all_joins = (opcode == WAIT) | (units == KCORE_UNIT)
-        some_join = opcode == WAIT_WORKER
-        barriers = np.flatnonzero(opcode == BARRIER)
+        barriers = np.flatnonzero(barrier)
         pending = np.zeros(len(barriers), bool)
-        for w in isa.distinct(worker[engine]):
-            marks = engine & (worker == w), all_joins | (some_join & (masks >> w & 1 == 1))
-            last_engine, last_join = (_last(np.flatnonzero(mark), barriers) for mark in marks)
+        joins = (opcode == WAIT) | (unit == KCORE_UNIT)
+        for w in np.flatnonzero(np.bincount(worker[unit < ENGINE_UNITS])).tolist():
+            engine = (unit < ENGINE_UNITS) & (worker == w)
+            join = joins | ((opcode == WAIT_WORKER) & (number >> w & 1 == 1))
+            last_engine, last_join = (_last(np.flatnonzero(mark[run]), barriers) for mark in (engine, join))
             pending |= last_engine > last_join
-        return barriers[pending]
+        self.open = run[barriers[pending]]
+
+
+def _order(opcode: np.ndarray, count: np.ndarray) -> np.ndarray:
+    """Return which rows run, in order; count: how often loops run. Loops are balanced and stand for no more rows than allowed."""
+    parts: list[list[np.ndarray]] = [[]]
+    loops: list[int] = []
+    begin = 0
+    for at in np.flatnonzero((opcode == LOOP) | (opcode == END)).tolist():
+        parts[-1].append(np.arange(begin, at))
+        begin = at + 1
+        if opcode[at] == LOOP:
+            loops.append(at)
+            parts.append([])
+        else:
+            inner = np.concatenate(parts.pop())
+            parts[-1].append(np.tile(inner, count[loops.pop()]))
+    parts[-1].append(np.arange(begin, len(opcode)))
+    return np.concatenate(parts[-1])
 
 
 def _last(places: np.ndarray, at: np.ndarray) -> np.ndarray:
