@@ -95,6 +95,8 @@ def _rms_norm(n: Node) -> Tensor:
 
 
 def _batch_norm(n: Node):
+    if not n.attr("spatial", 1):  # of operator sets 7 and 8
+        raise n.unsupported("a batch norm with numbers for every place (spatial=0); write it as Mul and Add")
     x, scale, offset, mean, variance = (n[i] for i in range(5))
     eps = float(n.attr("epsilon", 1e-5))
     outputs: list[Tensor] = []
@@ -214,7 +216,7 @@ HANDLERS: tuple[Handler, ...] = (
     Handler("Einsum", _einsum, 12),
     Handler("LayerNormalization", _layer_norm, 17),
     Handler("RMSNormalization", _rms_norm, 23),
-    Handler("BatchNormalization", _batch_norm, 9),
+    Handler("BatchNormalization", _batch_norm, 7),
     Handler("InstanceNormalization", _instance_norm),
     Handler("GroupNormalization", _group_norm, 18),
     Handler("Det", _det, 11),
