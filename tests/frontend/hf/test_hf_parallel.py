@@ -213,6 +213,22 @@ def test_layers_that_keep_a_state_are_whole_on_every_chip(tmp_path, case):
     assert states and all(np.array_equal(found[name][0], found[name][1]) for name in states)
 
 
+@pytest.mark.parametrize("tied", [True, False])
+def test_biases_of_logits_are_cut_as_the_head_is(tmp_path, tied):
+    """The embedding is whole on every chip; a head of its own is cut where the vocabulary divides, and its biases with it."""
+    vocab = recorded.config_of("phi")["vocab_size"]
+    even = vocab + vocab % 2
+    shapes = json.loads(str(make_recorded(tmp_path, "phi")["shapes"]))
+    make_recorded(tmp_path, "phi", [(key, [even if n == vocab else n for n in shape]) for key, shape in shapes])
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**recorded.config_of("phi"), "vocab_size": even, "tie_word_embeddings": tied}))
+    program = import_hf(tmp_path, HfOptions(seq=recorded.SEQ, tp=2))
+    assert ("%part/lm_head.bias" in program.weights) != tied
+    one, two = (compiled(tmp_path, seq=recorded.SEQ, batch=recorded.BATCH, **cut) for cut in ({}, {"tp": 2}))
+    ids = {"input_ids": token_ids("phi")}
+    check(two.run(ids), one.run(ids), 2e-6)
+
+
 @pytest.mark.parametrize("case", recorded.CONFIGS)
 def test_a_model_that_is_not_cut_is_held_whole(tmp_path, case):
     """What `check` counts for one chip, for every kind of weight that a family has: all that belongs to a place of the model, once."""

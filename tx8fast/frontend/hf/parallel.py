@@ -125,16 +125,17 @@ def share(c: ModelConfig, weights: ModelWeights, n: int) -> tuple[int, float]:
     held: dict[str, float] = {}  # a tied embedding is one entry
     for name, bound in weights.slots.items():
         w = weights.table[bound.key]
-        what = _what(c, n, name)
+        what = _what(c, n, name, "lm_head.weight" in weights.slots)
         parts = 1 if what is None else _held(c, n, what)
         held[bound.key] = max(held.get(bound.key, 0.0), math.prod(w.shape) * ITEM_BYTES.get(w.dtype, 1) / parts)
     return round(sum(held.values())), 1 if c.latent is not None else 1 / _held(c, n, KEY_HEADS)
 
 
-def _what(c: ModelConfig, n: int, name: str) -> str | None:
-    """Return by what a slot is cut over `n` chips, None if every chip has the whole of it."""
+def _what(c: ModelConfig, n: int, name: str, headed: bool) -> str | None:
+    """Return by what a slot is cut over `n` chips, None if every chip has the whole of it; headed: the model has a head of its own,
+    not the embedding, which is whole."""
     module, kind = _place(name)
-    if module == "lm_head" and c.vocab % n == 0:
+    if module == "lm_head" and headed and c.vocab % n == 0:
         return "vocabulary"
     if c.qk_norm == "heads" and module in HEAD_GAINS:
         return HEAD_GAINS[module]
@@ -175,7 +176,7 @@ def _cut(c: ModelConfig, weights: ModelWeights, p: Parallel, name: str, bound: B
     """Return the slot's entry as the chips hold it."""
     module, kind = _place(name)
     by_rows = module in ROWS or module in TABLES
-    what = _what(c, p.parts, name)
+    what = _what(c, p.parts, name, "lm_head.weight" in weights.slots)
     if what is None:
         return bound
     axis = 0 if kind == "bias" else int(by_rows) ^ int(bound.flipped)
