@@ -1,11 +1,13 @@
-"""Attention as exporters spell it: heads of one product that go separate ways, rotations of all kinds, slopes and several masks."""
+"""Attention as exporters spell it: heads of one product that go separate ways, rotations of all kinds, slopes and several masks; parts of
+a tensor as a sequence."""
 
 from __future__ import annotations
 
 import numpy as np
 from hunt.draft import Draft, Value
-from hunt.formats import F16
+from hunt.formats import F16, I64, tensor
 from hunt.idioms import idiom, linear
+from onnx import NodeProto, helper
 
 
 def lanes(d: Draft, x: Value, start: int, end: int, step: int = 1) -> Value:
@@ -158,3 +160,41 @@ def heads_and_gains(d: Draft) -> None:
         inner = d.op("Mul", d.op("Mul", y, number(0.79788456)), d.op("Add", square, number(1)))
         y = d.op("Mul", d.op("Mul", y, number(0.5)), d.op("Add", d.op("Tanh", inner), number(1)))
     linear(d, y, 32)
+
+
+@idiom
+def chunked(d: Draft) -> None:
+    """Parts of a tensor go through a sequence, in a branch, and come back in another order; or one of them is taken."""
+    x = d.input(d.draw((d.pick([1, 3]), d.pick([4, 65, 130]), d.pick([6, 64, 192]))))
+    y = linear(d, x, d.pick([6, 64, 96])) if d.chance(0.6) else x
+    axis = d.int(1, 2)
+    size = d.pick([1 if y.shape[axis] < 10 else 64, max(1, y.shape[axis] // 3), y.shape[axis]])
+    whole = d.chance(0.6)
+    shape = y.shape if whole else (*y.shape[:axis], min(size, y.shape[axis]), *y.shape[axis + 1 :])
+    result = helper.make_tensor_value_info("r", y.code, shape)
+    then = helper.make_graph(_parts(y, axis, size, whole), "then", [], [result])
+    other = helper.make_graph([helper.make_node("Identity", [d.floats(y, shape).name], ["r"])], "other", [], [result])
+    last = d.values[-1]
+    branches = (
+        {"then_branch": then, "else_branch": other} if d.chance(0.8) else {"then_branch": other, "else_branch": then}
+    )
+    taken = "then_branch" if branches["then_branch"] is then else "else_branch"
+    y = d.captured("If", [d.weight(np.asarray(taken == "then_branch"))], [y, last], **branches)
+    d.op(d.pick(["Relu", "Neg", "Sigmoid"]), y)
+
+
+def _parts(x: Value, axis: int, size: int, whole: bool) -> list[NodeProto]:
+    """Parts of x as a sequence, the first of which becomes the last, or is all that is taken."""
+    numbers = {"size": np.asarray(size, np.int64), "zero": np.asarray(0, np.int64)}
+    made = [helper.make_node("Constant", [], [name], value=tensor(name, value, I64)) for name, value in numbers.items()]
+    made += [
+        helper.make_node("SplitToSequence", [x.name, "size"], ["parts"], axis=axis),
+        helper.make_node("SequenceAt", ["parts", "zero"], ["first" if whole else "r"]),
+    ]
+    if whole:
+        made += [
+            helper.make_node("SequenceErase", ["parts", "zero"], ["others"]),
+            helper.make_node("SequenceInsert", ["others", "first"], ["turned"]),
+            helper.make_node("ConcatFromSequence", ["turned"], ["r"], axis=axis),
+        ]
+    return made

@@ -20,8 +20,15 @@ Kind = tuple[str, str]  # domain, operator
 RECIPES: dict[Kind, list[Recipe]] = {}
 #: operators that take no tensor, or only numbers that a model knows
 SOURCES = ("Constant", "MelWeightMatrix")
-#: names that the reference does not know: it has these operators under ONNX's own domain, where they are hunted
-ELSEWHERE = (("com.microsoft", "LayerNormalization"), ("com.microsoft", "SimplifiedLayerNormalization"))
+#: names that the reference does not know: it has these operators under ONNX's own domain, where they are hunted; and what makes and reads
+#: sequences, which are no values of a draft: `idioms_exports.py` has some in a branch
+ELSEWHERE = (
+    ("com.microsoft", "LayerNormalization"),
+    ("com.microsoft", "SimplifiedLayerNormalization"),
+    *(("", f"Sequence{what}") for what in ("At", "Construct", "Empty", "Erase", "Insert", "Length")),
+    ("", "SplitToSequence"),
+    ("", "ConcatFromSequence"),
+)
 #: operators whose result has a shape, or whose choice is one, that must be known when the program is made
 STATIC = ("BlackmanWindow", "HammingWindow", "HannWindow", "NonZero", "Unique", "Range", "ConstantOfShape")
 #: of these, those that count numbers by what they are

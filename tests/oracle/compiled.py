@@ -86,7 +86,8 @@ def document(passing: int, refused: list[tuple[str, str, str]]) -> str:
         lows = min(low for low, _ in ranges)
         table.setdefault(domain or "ai.onnx", []).append(op if lows <= 1 else f"{op} ({lows}+)")
     lines += ["", "## Operators with their own importer", "",
-              "Further operators are expanded by the function that ONNX defines them with. In brackets: the first operator set.", ""]  # fmt: skip
+              "Further operators are expanded by the function that ONNX defines them with. In brackets: the first operator set. Sequences of "
+              "tensors exist", "while a model is imported: no input and no result of a model may be one.", ""]  # fmt: skip
     for domain, ops in table.items():
         lines += [f"`{domain}`: {', '.join(ops)}.", ""]
     lines += ["## Where implementations differ", "",

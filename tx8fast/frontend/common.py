@@ -129,6 +129,17 @@ class Tensor:
         return f"<{self.dtype}{list(self.shape)}>"
 
 
+@dataclass(frozen=True, eq=False)
+class TensorList:
+    """A sequence of tensors of one element type."""
+
+    dtype: str
+    tensors: tuple[Tensor, ...]
+
+
+Imported = Tensor | TensorList
+
+
 class Emitter:
     """Appends ops to one block, folding what is constant. `loc` names the source node of the next ops."""
 

@@ -94,7 +94,7 @@ def test_odd_constants_of_every_operator_are_taken_or_refused():
                 taken += 1
             except Tx8Error as e:
                 refused += 1
-                assert f"({op}, operator set" in str(e)
+                assert f"({op}, operator set" in str(e) or "graph output 'o0' is a sequence" in str(e)
     assert taken > 300 and refused > 300
 
 

@@ -1,4 +1,4 @@
-"""ONNX import: `import_onnx(path, options) -> IRProgram`, operator sets 1 to 28 (13 and up are tested; older forms where operators still have them).
+"""ONNX import: `import_onnx(path, options) -> IRProgram`, operator sets 1 to 28 (7 and up are tested; older forms where operators still have them).
 
 May import: frontend.common, frontend.onnx, ir, weights, errors. Must not: be imported for other formats.
 """
@@ -10,8 +10,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from tx8fast.errors import ImportModelError, Tx8Error
-from tx8fast.frontend.common import Emitter, ImportOptions, build_program
+from tx8fast.errors import ImportModelError, Tx8Error, UnsupportedError
+from tx8fast.frontend.common import Emitter, ImportOptions, TensorList, build_program
 from tx8fast.frontend.onnx.graph import Scope, built_phase
 from tx8fast.frontend.onnx.importer import Importer
 from tx8fast.frontend.onnx.node import MAX_OPSET, MIN_OPSET, Handler
@@ -37,6 +37,7 @@ def _handlers() -> dict[tuple[str, str], list[Handler]]:
         recurrent,
         reduce,
         resize,
+        sequences,
         shape,
         signal,
         window,
@@ -54,6 +55,7 @@ def _handlers() -> dict[tuple[str, str], list[Handler]]:
         quant,
         resize,
         signal,
+        sequences,
         control,
         recurrent,
         contrib,
@@ -126,6 +128,10 @@ def _outputs(importer: Importer, scope: Scope) -> list:
             t = scope.find(info.name)
             if t is None:
                 continue  # its producer failed and is reported
+            if isinstance(t, TensorList):
+                raise UnsupportedError(
+                    f"graph output '{info.name}' is a sequence of {len(t.tensors)} tensors; only tensors are supported"
+                )
             declared = info.type.tensor_type
             dtype = DTYPES.get(declared.elem_type)
             if dtype is not None and dtype != t.dtype:

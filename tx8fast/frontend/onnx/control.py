@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tx8fast.frontend.common import Tensor
+from tx8fast.frontend.common import Imported, Tensor
 from tx8fast.frontend.onnx.node import Handler, Node
 
 #: more iterations than this are refused rather than unrolled
@@ -16,6 +16,12 @@ MAX_TRIPS = 1024
 
 def _label(n: Node, suffix: str) -> str:
     return f"{n.importer.emitter.loc}/{suffix}"
+
+
+def _tensor(n: Node, found: Imported, what: str) -> Tensor:
+    if not isinstance(found, Tensor):
+        raise n.bad(f"{what} is a sequence, required a tensor")
+    return found
 
 
 def _if(n: Node):
@@ -39,10 +45,11 @@ def _loop(n: Node):
             raise n.unsupported(f"the loop runs more than {MAX_TRIPS} times; loops are unrolled")
         inputs = [n.const(np.array(trip, np.int64)), n.const(np.array(True)), *state]
         results = n.importer.run_graph(body, n.scope, inputs, _label(n, f"trip{trip}"))
-        alive = bool(n.single(n.known(results[0], "the loop's condition"), "the loop's condition"))
+        condition = _tensor(n, results[0], "the loop's condition")
+        alive = bool(n.single(n.known(condition, "the loop's condition"), "the loop's condition"))
         state = results[1 : 1 + len(state)]
         for kept, t in zip(scans, results[1 + len(state) :]):
-            kept.append(t)
+            kept.append(_tensor(n, t, "a scan output"))
         trip += 1
     if not trip and scans:
         raise n.unsupported("a loop without a single trip has scan outputs of unknown shape")
@@ -72,7 +79,7 @@ def _scan(n: Node):
         results = n.importer.run_graph(body, n.scope, [*state, *pieces], _label(n, f"step{step}"))
         state = results[: len(state)]
         for kept, t in zip(scans, results[len(state) :]):
-            kept.append(t)
+            kept.append(_tensor(n, t, "a scan output"))
     stacked = []
     for kept, axis, back in zip(scans, out_axes, out_back):
         axis = n.norm_axis(axis, kept[0].rank + 1)
@@ -83,6 +90,6 @@ def _scan(n: Node):
 
 HANDLERS: tuple[Handler, ...] = (
     Handler("If", _if),
-    Handler("Loop", _loop),
+    Handler("Loop", _loop, lists=True),
     Handler("Scan", _scan, 9),
 )

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tx8fast.errors import ConfigError, ImportModelError, UnsupportedError, UnusedOptionWarning
-from tx8fast.frontend.common import ImportOptions, Tensor, is_length
+from tx8fast.frontend.common import Imported, ImportOptions, is_length
 from tx8fast.frontend.onnx.reader import dtype_of
 
 
@@ -26,10 +26,10 @@ class Scope:
         self.parent = parent
         self.bound = bound  # attributes of the call whose function body this is
         self.depth = depth
-        self.names: dict[str, Tensor | None] = {}
+        self.names: dict[str, Imported | None] = {}
 
-    def find(self, name: str) -> Tensor | None:
-        """Return the tensor of a name; None if it failed. Raises KeyError if no graph defines it."""
+    def find(self, name: str) -> Imported | None:
+        """Return what a name stands for; None if it failed. Raises KeyError if no graph defines it."""
         scope: Scope | None = self
         while scope is not None:
             if name in scope.names:

@@ -6,6 +6,7 @@ May import: ir, weights, errors, frontend.common and frontend.onnx. Must not: kn
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,9 +23,11 @@ from tx8fast.errors import (
 )
 from tx8fast.frontend.common import (
     Emitter,
+    Imported,
     ImportOptions,
     NeedConstant,
     Tensor,
+    TensorList,
     np_type,
     source_args,
 )
@@ -51,6 +54,17 @@ def check_size(shape: tuple[int, ...], what: str) -> None:
         raise ImportModelError(
             f"{what} has shape {list(shape)}; at most {MAX_DIM} per dimension and {MAX_ELEMENTS} elements are supported"
         )
+
+
+def tensors_of(found: Imported | None) -> tuple[Tensor, ...]:
+    """Return the tensors of what a name stands for."""
+    return () if found is None else (found,) if isinstance(found, Tensor) else found.tensors
+
+
+def _shown(t: Imported | None) -> str:
+    if isinstance(t, TensorList):
+        return f"a sequence of {len(t.tensors)} tensors of {t.dtype}"
+    return "nothing" if t is None else f"{t.dtype}{list(t.shape)}"
 
 
 class _Reported(Exception):
@@ -178,7 +192,7 @@ class Importer:
             taken = [o for o in proto.output if o and scope.knows(o)]
             if taken:
                 raise ImportModelError(f"{where}: output '{taken[0]}' is already defined; names must be unique")
-            inputs: list[Tensor | None] = []
+            inputs: list[Imported | None] = []
             for name in proto.input:
                 found = scope.find(name) if name else None
                 if name and found is None:
@@ -190,8 +204,8 @@ class Importer:
                 raise ImportModelError(f"{where}: " + "; ".join(wrong))
             self.emitter.loc = label
             outputs = self._dispatch(proto, opset, scope, inputs, where, label)
-            for name, t in zip(proto.output, outputs):
-                if t is not None:
+            for name, found in zip(proto.output, outputs):
+                for t in tensors_of(found):
                     check_size(t.shape, f"{where}: output '{name}'")
         except _Reported:
             self._failed(scope, proto.output)
@@ -204,7 +218,7 @@ class Importer:
         except Tx8Error as e:
             self._failed(scope, proto.output, e)
         except (ValueError, ArithmeticError, MemoryError, IndexError, TypeError) as e:
-            given = ", ".join("nothing" if t is None else f"{t.dtype}{list(t.shape)}" for t in inputs)
+            given = ", ".join(map(_shown, inputs))
             told = f"{where}: its inputs ({given}) and attributes do not make a valid node of its kind ({e})"
             self._failed(scope, proto.output, ImportModelError(told))
         else:
@@ -218,18 +232,21 @@ class Importer:
                 self._failed(scope, lost, UnsupportedError(f"{where}: output '{lost[0]}' is not supported"))
 
     def _dispatch(
-        self, proto: Any, opset: int, scope: Scope, inputs: list[Tensor | None], where: str, label: str
-    ) -> list[Tensor | None]:
-        handler = self.handler(proto, opset)
+        self, proto: Any, opset: int, scope: Scope, inputs: list[Imported | None], where: str, label: str
+    ) -> list[Imported | None]:
+        handler, own = self.handler(proto, opset), self.functions.get((proto.domain, proto.op_type))
+        lists = [f"input {i} ({_shown(t)})" for i, t in enumerate(inputs) if isinstance(t, TensorList)]
+        if lists and not (handler.lists if handler is not None else own):
+            raise UnsupportedError(f"{where}: {lists[0]}: this operator takes tensors only")
         if handler is not None:
             result = handler.run(Node(self, scope, proto, inputs, where))
-            return [result] if isinstance(result, Tensor) else list(result)
-        body = self.functions.get((proto.domain, proto.op_type)) or function_body(scope.resolved(proto), opset, inputs)
+            return [result] if isinstance(result, Tensor | TensorList) else list(result)
+        body = own or function_body(scope.resolved(proto), opset, inputs)
         if body is None:
             raise UnsupportedError(f"{where}: this operator is not supported")
         return self._inline(body, proto, scope, inputs, label)
 
-    def _inline(self, body: Any, proto: Any, scope: Scope, inputs: list[Tensor | None], label: str):
+    def _inline(self, body: Any, proto: Any, scope: Scope, inputs: list[Imported | None], label: str):
         """Import a function body in place of its call."""
         from onnx import helper
 
@@ -251,7 +268,7 @@ class Importer:
         self.run_nodes(nodes, inner, f"{label}/")
         return [inner.names.get(o) if i < len(proto.output) else None for i, o in enumerate(body.output)]
 
-    def run_graph(self, graph: Any, scope: Scope, inputs: list[Tensor], label: str) -> list[Tensor]:
+    def run_graph(self, graph: Any, scope: Scope, inputs: Sequence[Imported], label: str) -> list[Imported]:
         """Import a subgraph (a branch or loop body) in place; returns its outputs."""
         self._count_expansion(f"the body of '{label}'")
         inner = Scope(scope.opsets, scope, None, scope.depth)

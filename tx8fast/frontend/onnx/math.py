@@ -270,6 +270,6 @@ HANDLERS: tuple[Handler, ...] = (
     Handler("Cast", _cast),
     Handler("CastLike", _cast_like, 15),
     Handler("BitCast", _bit_cast, 26),
-    Handler("Identity", _identity),
+    Handler("Identity", _identity, lists=True),
     Handler("Dropout", _dropout),
 )

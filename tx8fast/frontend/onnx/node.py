@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tx8fast.errors import ImportModelError, UnsupportedError
-from tx8fast.frontend.common import NeedConstant, Tensor
+from tx8fast.frontend.common import Imported, NeedConstant, Tensor
 from tx8fast.records import dataclass
 
 if TYPE_CHECKING:
     from tx8fast.frontend.onnx.graph import Scope
     from tx8fast.frontend.onnx.importer import Importer
 
-Result = Tensor | Sequence[Tensor | None]
+
+Result = Imported | Sequence[Imported | None]
 MIN_OPSET, MAX_OPSET = 1, 28
 MAX_CONSTANT_ELEMENTS = 1 << 27
 _GROWING: dict[str, Callable[..., np.ndarray]] = {"add": np.add, "sub": np.subtract, "mul": np.multiply}
@@ -27,13 +28,14 @@ _GROWING: dict[str, Callable[..., np.ndarray]] = {"add": np.add, "sub": np.subtr
 
 @dataclass(frozen=True)
 class Handler:
-    """`run` imports nodes of `op_type` in models of operator set version `low` to `high`, both included."""
+    """`run` imports nodes of `op_type` in models of operator set version `low` to `high`, both included; lists: of sequences too."""
 
     op_type: str
     run: Callable[[Node], Result]
     low: int = MIN_OPSET
     high: int = MAX_OPSET
     domain: str = ""
+    lists: bool = False
 
 
 class Node:
@@ -41,14 +43,14 @@ class Node:
 
     __slots__ = ("importer", "scope", "proto", "op_type", "opset", "where", "inputs", "attrs", "outputs")
 
-    def __init__(self, importer: Importer, scope: Scope, proto: Any, inputs: list[Tensor | None], where: str) -> None:
+    def __init__(self, importer: Importer, scope: Scope, proto: Any, inputs: list[Imported | None], where: str) -> None:
         self.importer = importer
         self.scope = scope
         self.proto = proto
         self.op_type: str = proto.op_type
         self.opset: int = scope.opsets.get(proto.domain or "", 1)
         self.where = where
-        self.inputs: list[Any] = inputs  # Tensor, or None where absent
+        self.inputs: list[Any] = inputs  # Tensor, TensorList if the handler says so, or None where absent
         self.outputs = list(proto.output)
         self.attrs = scope.attributes(proto)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from tx8fast.frontend.common import Tensor
+from tx8fast.frontend.common import Imported, Tensor, TensorList
 from tx8fast.frontend.onnx.reader import DTYPES
 from tx8fast.records import dataclass
 
@@ -57,6 +57,9 @@ def signature(op_type: str, opset: int, domain: str) -> Signature | None:
     if schema is None:
         return None
     allowed = {c.type_param_str: frozenset(c.allowed_type_strs) for c in schema.type_constraints}
+    if any("seq(tensor(float16))" in types for types in allowed.values()):
+        # declared before there was bfloat16, and not since, though what makes sequences may take it
+        allowed = {k: types | {t.replace("float16", "bfloat16") for t in types} for k, types in allowed.items()}
     formals = []
     for i in schema.inputs:
         variable = i.type_str
@@ -70,7 +73,7 @@ def signature(op_type: str, opset: int, domain: str) -> Signature | None:
     return Signature(schema.min_input, schema.max_input, tuple(formals), variadic, homogeneous, names, tuple(may_lack))
 
 
-def type_problems(op_type: str, opset: int, domain: str, inputs: list[Tensor | None]) -> list[str]:
+def type_problems(op_type: str, opset: int, domain: str, inputs: list[Imported | None]) -> list[str]:
     """Return what is wrong with the operands' number and element types, as sentences."""
     sig = signature(op_type, opset, domain)
     if sig is None:
@@ -86,13 +89,18 @@ def type_problems(op_type: str, opset: int, domain: str, inputs: list[Tensor | N
         if t is None:
             if not sig.optional[k]:
                 problems.append(f"{label} is empty, which only optional inputs may be")
-        elif types is not None and f"tensor({_ONNX_NAMES[t.dtype]})" not in types:
+        elif types is not None and kind_of(t).format(_ONNX_NAMES[t.dtype]) not in types:
             problems.append(f"{label} has element type {t.dtype}, which {op_type}-{opset} does not admit")
         elif sig.homogeneous or k < len(sig.formals) - 1:
             dtype, first = bound.setdefault(variable, (t.dtype, label))
             if dtype != t.dtype:
                 problems.append(f"{label} has element type {t.dtype}, required {dtype} as {first}")
     return problems
+
+
+def kind_of(t: Imported) -> str:
+    """Return how ONNX names a tensor, or a sequence of them, with a place for the element type."""
+    return "seq(tensor({}))" if isinstance(t, TensorList) else "tensor({})"
 
 
 def attribute_problems(proto: Any, opset: int, domain: str) -> list[str]:
@@ -143,7 +151,7 @@ def has_body(op_type: str, opset: int, domain: str) -> bool:
     return schema is not None and (schema.has_function or schema.has_context_dependent_function)
 
 
-def function_body(proto: Any, opset: int, inputs: list[Tensor | None]) -> Any:
+def function_body(proto: Any, opset: int, inputs: list[Imported | None]) -> Any:
     """Return the FunctionProto that defines a node of an operator set version, or None."""
     import onnx
 
@@ -154,7 +162,7 @@ def function_body(proto: Any, opset: int, inputs: list[Tensor | None]) -> Any:
         types = []
         for t in inputs:
             tp = onnx.TypeProto()
-            if t is not None:
+            if isinstance(t, Tensor):
                 tp.tensor_type.elem_type = _CODES[t.dtype]
                 for d in t.shape:
                     tp.tensor_type.shape.dim.add().dim_value = d
