@@ -29,6 +29,7 @@ from tx8fast.passes.lift_masks import (
     is_score,
     mask_of,
     on_rows,
+    one_number,
     score_product,
     two_masks,
 )
@@ -272,6 +273,7 @@ class LiftAttention(CompilerPass):
             _less_the_greatest,
             _mask(constants),
             _repeated_mask,
+            one_number(constants),
             chosen_mask(constants),
             two_masks(constants),
             deep_mask(constants),

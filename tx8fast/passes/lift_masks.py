@@ -80,6 +80,33 @@ def mask_of(op: Op) -> Value | None:
     return op.operands[1]
 
 
+def _one_number(known: np.ndarray) -> float | None:
+    flat = np.ascontiguousarray(known).reshape(-1)
+    bits = flat.view(np.uint8).reshape(len(flat), -1)
+    return None if (bits != bits[:1]).any() else float(flat[0])
+
+
+def one_number(constants: Constants) -> Pattern:
+    def apply(op: Op, rw: Rewriter) -> bool:
+        """A choice of a stored tensor whose elements are all the same number is one of the number."""
+        for i in (1, 2):
+            v = op.operands[i]
+            if made_by(v, "get_param") is None or v.dtype not in FLOATS or not static(v, op.result):
+                continue
+            known = constants.array(v)
+            number = None if known is None or known.size < 2 else _one_number(known)
+            others = [x for k, x in enumerate(op.operands) if k != i]
+            if number is None or not all(map(static, others)):
+                continue
+            if np.broadcast_shapes(*(x.shape for x in others)) == op.result.shape:
+                constants.decided(v)
+                rw.set_operand(op, i, scalar(rw, number, v.dtype, op))
+                return True
+        return False
+
+    return Pattern("one-number", ("tx8be.select",), apply, benefit=9)
+
+
 def chosen_mask(constants: Constants) -> Pattern:
     def apply(op: Op, rw: Rewriter) -> bool:
         """softmax(where(visible, x, low)), or of where(hidden, low, x), for a low that hides: an additive mask, which depends on `visible` alone. A row that sees
