@@ -92,7 +92,8 @@ def document(passing: int, refused: list[tuple[str, str, str]]) -> str:
         lines += [f"`{domain}`: {', '.join(ops)}.", ""]
     lines += ["## Where implementations differ", "",
               "Resize with `align_corners` and scales that give no whole lengths divides by the length before it is cut to a whole number, as "
-              "ONNX's own tests do;", "onnxruntime divides by the whole one. Give `sizes` instead of `scales`, and both are one.", "",
+              "ONNX's own tests do;", "onnxruntime divides by the whole one. Give `sizes` instead of `scales`, and both are one.",
+              "Scales that change no length, as 1.25 of three elements, are applied, as ONNX's reference does; onnxruntime passes its operand on.", "",
               "`auto_pad` SAME with a kernel smaller than its stride pads nothing and begins at the first element, as ONNX's own tests do; "
               "onnxruntime pads by less", "than nothing and begins further in.", ""]  # fmt: skip
     return "\n".join(lines)
