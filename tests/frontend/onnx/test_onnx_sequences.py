@@ -106,6 +106,15 @@ def test_what_is_no_valid_use_is_refused(nodes, kind, text):
         import_model(built(nodes, {"at": place(4), "none": place(0), "few": ints(1, 2)}))
 
 
+def test_there_is_a_most_of_parts():
+    """Before any of them is made."""
+    made = model(
+        [node("SplitToSequence", "x", "q"), node("SequenceLength", "q", "y")], [info("x", (1 << 30,))], [info("y", ())]
+    )
+    with pytest.raises(UnsupportedError, match="more than 4096 parts"):
+        import_model(made)
+
+
 def test_what_a_loop_collects_are_tensors():
     condition = helper.make_tensor_value_info("c", TensorProto.BOOL, [])
     trip = helper.make_tensor_value_info("i", TensorProto.INT64, [])

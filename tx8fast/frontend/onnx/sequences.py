@@ -5,9 +5,16 @@ May import: frontend.common, frontend.onnx.{node,reader}. Must not: let a sequen
 
 from __future__ import annotations
 
+from itertools import accumulate
+
+import numpy as np
+
 from tx8fast.frontend.common import Tensor, TensorList
 from tx8fast.frontend.onnx.node import Handler, Node
 from tx8fast.frontend.onnx.reader import dtype_of
+
+#: parts of one tensor, each of which is an op
+MAX_PARTS = 4096
 
 
 def _tensors(n: Node) -> tuple[Tensor, ...]:
@@ -27,21 +34,20 @@ def _place(n: Node, i: int, last: int) -> int:
 def _split(n: Node) -> TensorList:
     x, axis = n[0], n.axis(0)
     length = x.shape[axis]
-    if not n.has(1):
-        parts = [n.slice(x, axis, i, 1) for i in range(length)]
-        if not n.attr("keepdims", 1):
-            parts = [n.reshape(t, [d for i, d in enumerate(x.shape) if i != axis]) for t in parts]
-        return TensorList(x.dtype, tuple(parts))
-    split = n.static(1, "split")
-    if split.ndim:
-        sizes = [int(s) for s in split]
-    elif split > 0:
-        sizes = [min(int(split), length - at) for at in range(0, length, int(split))]
-    else:
+    split = n.static(1, "split") if n.has(1) else np.array(1)
+    if not split.ndim and split < 1:
         raise n.bad(f"parts of {int(split)} elements, required 1 or more")
+    if (len(split) if split.ndim else -(-length // int(split))) > MAX_PARTS:
+        raise n.unsupported(f"more than {MAX_PARTS} parts of an axis of {length} elements")
+    sizes = (
+        [int(s) for s in split] if split.ndim else [min(int(split), length - at) for at in range(0, length, int(split))]
+    )
     if sum(sizes) != length or any(s < 0 for s in sizes):
         raise n.bad(f"split sizes {sizes} do not add up to {length}, the size of axis {axis}")
-    return TensorList(x.dtype, tuple(n.slice(x, axis, sum(sizes[:i]), s) for i, s in enumerate(sizes)))
+    parts = [n.slice(x, axis, end - s, s) for s, end in zip(sizes, accumulate(sizes), strict=True)]
+    if not n.has(1) and not n.attr("keepdims", 1):
+        parts = [n.reshape(t, [d for i, d in enumerate(x.shape) if i != axis]) for t in parts]
+    return TensorList(x.dtype, tuple(parts))
 
 
 def _at(n: Node) -> Tensor:
