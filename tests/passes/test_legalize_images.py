@@ -4,7 +4,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from passes.lift_check import lifted
-from support.small_graph import SmallGraph
+from support.small_graph import SmallGraph, ops_of
 
 from tx8fast.passes import legalize_images
 from tx8fast.passes.legalize import Legalize, LegalizeFormats
@@ -52,6 +52,44 @@ def test_pools(case, kind: str, ceil: bool, count_pad: bool) -> None:
     g = SmallGraph(x=((2, *size, 3), "f32"))
     program = g.done(y=g(kind, g.args["x"], kernel=kernel, **attrs, **own))
     lifted(program, Legalize(), LegalizeFormats(), tolerance=1e-6)
+
+
+@st.composite
+def far_sizes(draw, rank: int):
+    """An image, a kernel and windows that reach far beyond it."""
+    n, kernel = (tuple(draw(st.integers(1, 4)) for _ in range(rank)) for _ in range(2))
+    attrs = {"stride": (1, 9), "dilation": (1, 3), "pad_lo": (0, 12), "pad_hi": (0, 12)}
+    made = {a: tuple(draw(st.integers(*ends)) for _ in range(rank)) for a, ends in attrs.items()}
+    reach = [(k - 1) * d + 1 for k, d in zip(kernel, made["dilation"], strict=True)]
+    assume(all(m + a + b >= r for m, a, b, r in zip(n, made["pad_lo"], made["pad_hi"], reach, strict=True)))
+    return n, kernel, made
+
+
+@given(st.integers(2, 3).flatmap(far_sizes), st.booleans(), st.sampled_from(["none", "relu"]))
+def test_windows_of_padding_are_the_bias(case, bias: bool, act: str) -> None:
+    size, kernel, attrs = case
+    g = SmallGraph(x=((2, *size, 4), "f32"), w=((*kernel, 6, 2), "f32"), **({"b": ((6,), "f32")} if bias else {}))
+    kind = "conv" if len(size) == 2 else "conv_nd"
+    also = {"act": act} if kind == "conv" else {}
+    program = g.done(y=g(kind, *g.args.values(), groups=2, **also, **attrs))
+    with pytest.MonkeyPatch.context() as m:
+        m.setattr(legalize_images, "MOST_COLUMNS", 4096)
+        lifted(program, Legalize(), tolerance=1e-5)
+
+
+@pytest.mark.parametrize("rows", [3, 400])
+def test_pads_and_strides_of_hundreds(rows: int) -> None:
+    """What is stored and multiplied is what the image has."""
+    attrs = {"stride": (511, 511), "pad_lo": (255, 255), "pad_hi": (255, 255)}
+    g = SmallGraph(x=((4, rows, 5, 6), "f32"), w=((1, 1, 8, 6), "f32"), b=((8,), "f32"))
+    made = lifted(g.done(y=g("conv", *g.args.values(), **attrs)), Legalize())
+    assert made == ["broadcast"]
+    g = SmallGraph(x=((4, rows, 5, 6), "f32"), w=((3, 3, 8, 6), "f32"), b=((8,), "f32"))
+    attrs = {"stride": (100, 100), "pad_lo": (200, 200), "pad_hi": (200, 200)}
+    program = g.done(y=g("conv", *g.args.values(), **attrs))
+    assert "conv" in lifted(program, Legalize(), tolerance=1e-5)
+    (conv,) = ops_of(program, "conv")
+    assert max(conv.attrs["pad_lo"]) <= 2 and max(conv.attrs["pad_hi"]) <= 2 and conv.result.shape[2] == 1
 
 
 def test_every_row_is_an_image() -> None:

@@ -72,6 +72,46 @@ def _columns_as_channels(op: Op, rw: Rewriter) -> bool:
     return True
 
 
+@pattern("conv", "conv_nd", benefit=3)
+def _windows_of_padding(op: Op, rw: Rewriter) -> bool:
+    """Windows that see nothing of the image, most of them where pads and strides are long: they are the bias."""
+    x, w, *bias = op.operands
+    if not _floats(op) or op.attrs.get("act", "none") not in ("none", "relu"):
+        return False
+    rank, shape = len(x.shape) - 2, op.result.shape
+    stride, step, lo = (tuple(op.attrs[a]) for a in ("stride", "dilation", "pad_lo"))
+    reach = [(k - 1) * d + 1 for k, d in zip(w.shape, step)]
+    first = [max(0, -(-(a - r + 1) // s)) for a, r, s in zip(lo, reach, stride)]
+    last = [min(m, (n - 1 + a) // s + 1) for m, n, a, s in zip(shape[1:-1], x.shape[1:-1], lo, stride)]
+    many = [max(0, b - a) for a, b in zip(first, last)]
+    if 2 * math.prod(many) > math.prod(shape[1:-1]):
+        return False
+    make = Make(rw, op)
+    border = bias[0] if bias else make.scalar(0.0, op.result.dtype)
+    if bias and op.attrs.get("act") == "relu":
+        border = make("relu", border)
+    border = make.convert(border, op.result.dtype)
+    if 0 in many:
+        rw.replace(op, [make("broadcast", border, shape=shape)])
+        return True
+    begin = [q * s - a for q, s, a in zip(first, stride, lo)]
+    end = [a + (m - 1) * s + r for a, m, s, r in zip(begin, many, stride, reach)]
+    start, stop = [max(0, a) for a in begin], [min(n, b) for n, b in zip(x.shape[1:-1], end)]
+    seen = make.slice(x, (0, *start, 0), (x.shape[0], *(b - a for a, b in zip(start, stop)), x.shape[-1]))
+    pads = {
+        "pad_lo": tuple(max(0, -a) for a in begin),
+        "pad_hi": tuple(max(0, b - n) for n, b in zip(x.shape[1:-1], end)),
+    }
+    y = make(op.kind, seen, w, *bias, **{k: v for k, v in op.attrs.items() if k not in pads}, **pads)
+    for axis in range(1, rank + 1):
+        before, behind = first[axis - 1], shape[axis] - last[axis - 1]
+        around = [(*y.shape[:axis], n, *y.shape[axis + 1 :]) for n in (before, behind)]
+        left, right = ([make("broadcast", border, shape=p)] if p[axis] else [] for p in around)
+        y = make("concat", *left, y, *right, axis=axis) if left or right else y
+    rw.replace(op, [y])
+    return True
+
+
 @pattern("max_pool")
 def _largest_of_slices(op: Op, rw: Rewriter) -> bool:
     """A pool whose window has gaps: each of its taps is a slice of the image."""
@@ -94,7 +134,7 @@ def _largest_of_slices(op: Op, rw: Rewriter) -> bool:
     return True
 
 
-EARLY: tuple[Pattern, ...] = (_columns_as_rows, _columns_as_channels, _largest_of_slices)
+EARLY: tuple[Pattern, ...] = (_windows_of_padding, _columns_as_rows, _columns_as_channels, _largest_of_slices)
 
 
 # ---------------------------------------------------------------- what has no room, by the bytes of its format
