@@ -175,11 +175,9 @@ def chunked(d: Draft) -> None:
     then = helper.make_graph(_parts(y, axis, size, whole), "then", [], [result])
     other = helper.make_graph([helper.make_node("Identity", [d.floats(y, shape).name], ["r"])], "other", [], [result])
     last = d.values[-1]
-    branches = (
-        {"then_branch": then, "else_branch": other} if d.chance(0.8) else {"then_branch": other, "else_branch": then}
-    )
-    taken = "then_branch" if branches["then_branch"] is then else "else_branch"
-    y = d.captured("If", [d.weight(np.asarray(taken == "then_branch"))], [y, last], **branches)
+    true = d.chance(0.8)
+    branches = (then, other) if true else (other, then)  # the parts are what is taken
+    y = d.captured("If", [d.weight(np.asarray(true))], [y, last], then_branch=branches[0], else_branch=branches[1])
     d.op(d.pick(["Relu", "Neg", "Sigmoid"]), y)
 
 

@@ -1,6 +1,6 @@
 """Masks of a softmax: a choice between scores and a low number, and known masks that do not hide well.
 
-May import: ir, passes.canonicalize, passes.legalize, passes.lift_match, weights (mask value). Must not: take a number that a score may be for one
+May import: ir, passes.canonicalize, passes.fold_constants (name of constants), passes.legalize, passes.lift_match, weights (mask value). Must not: take a number that a score may be for one
 that hides, or change the shares of a row that sees nothing.
 """
 
@@ -14,6 +14,7 @@ from tx8fast.ir.core import Op, Value
 from tx8fast.ir.rewrite import Pattern, Rewriter
 from tx8fast.ir.types import NoneType
 from tx8fast.passes.canonicalize import splat
+from tx8fast.passes.fold_constants import CONSTANT_PREFIX
 from tx8fast.passes.legalize import ABSORBS
 from tx8fast.passes.lift_match import Constants, made_by, scalar, scaled, static, used_once
 from tx8fast.weights import MASK_VALUE
@@ -88,10 +89,14 @@ def _one_number(known: np.ndarray) -> float | None:
 
 def one_number(constants: Constants) -> Pattern:
     def apply(op: Op, rw: Rewriter) -> bool:
-        """A choice of a stored tensor whose elements are all the same number is one of the number."""
+        """A choice of a large constant whose elements are all the same number is one of the number; weights, which may be others when the
+        program runs, are not looked at."""
         for i in (1, 2):
             v = op.operands[i]
-            if made_by(v, "get_param") is None or v.dtype not in FLOATS or not static(v, op.result):
+            stored = made_by(v, "get_param")
+            if stored is None or v.dtype not in FLOATS or not static(v, op.result):
+                continue
+            if not stored.attrs["key"].startswith(CONSTANT_PREFIX):
                 continue
             known = constants.array(v)
             number = None if known is None or known.size < 2 else _one_number(known)
@@ -99,7 +104,6 @@ def one_number(constants: Constants) -> Pattern:
             if number is None or not all(map(static, others)):
                 continue
             if np.broadcast_shapes(*(x.shape for x in others)) == op.result.shape:
-                constants.decided(v)
                 rw.set_operand(op, i, scalar(rw, number, v.dtype, op))
                 return True
         return False

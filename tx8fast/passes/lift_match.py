@@ -168,8 +168,3 @@ class Constants:
             if found is not None and found.size == 1:
                 weights.decide(key)  # a pattern's numbers become attributes
         return self.known[key]
-
-    def decided(self, v: Value) -> None:
-        """Note that the numbers of a weight are part of the program from now on."""
-        if v.op is not None and v.op.kind == "get_param" and self.program.weights is not None:
-            self.program.weights.decide(v.op.attrs["key"])
