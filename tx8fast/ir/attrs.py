@@ -121,13 +121,18 @@ class DenseAttr:
 
     def splat(self) -> float | int | bool | None:
         """The one value all elements have, or None if they differ (or there are none)."""
-        flat = self.array.reshape(-1)
-        if flat.size == 0 or (flat.view(np.uint8).reshape(flat.size, -1) != flat[:1].view(np.uint8)).any():
+        if not alike(self.array):
             return None
-        value = flat[0]
+        value = self.array.reshape(-1)[0]
         if self.dtype == "pred":
             return bool(value)
         return int(value) if self.dtype[0] in "iu" else float(value)
+
+
+def alike(array: np.ndarray) -> bool:
+    """True if an array has elements, and all have the same bits."""
+    flat = np.ascontiguousarray(array).reshape(-1)
+    return flat.size > 0 and not (flat.view(np.uint8).reshape(flat.size, -1) != flat[:1].view(np.uint8)).any()
 
 
 class StructAttr:

@@ -10,6 +10,7 @@ import math
 
 import numpy as np
 
+from tx8fast.ir.attrs import alike
 from tx8fast.ir.core import Op, Value
 from tx8fast.ir.rewrite import Pattern, Rewriter
 from tx8fast.ir.types import NoneType
@@ -81,12 +82,6 @@ def mask_of(op: Op) -> Value | None:
     return op.operands[1]
 
 
-def _one_number(known: np.ndarray) -> float | None:
-    flat = np.ascontiguousarray(known).reshape(-1)
-    bits = flat.view(np.uint8).reshape(len(flat), -1)
-    return None if (bits != bits[:1]).any() else float(flat[0])
-
-
 def one_number(constants: Constants) -> Pattern:
     def apply(op: Op, rw: Rewriter) -> bool:
         """A choice of a large constant whose elements are all the same number is one of the number; weights, which may be others when the
@@ -99,12 +94,11 @@ def one_number(constants: Constants) -> Pattern:
             if not stored.attrs["key"].startswith(CONSTANT_PREFIX):
                 continue
             known = constants.array(v)
-            number = None if known is None or known.size < 2 else _one_number(known)
             others = [x for k, x in enumerate(op.operands) if k != i]
-            if number is None or not all(map(static, others)):
+            if known is None or not alike(known) or not all(map(static, others)):
                 continue
             if np.broadcast_shapes(*(x.shape for x in others)) == op.result.shape:
-                rw.set_operand(op, i, scalar(rw, number, v.dtype, op))
+                rw.set_operand(op, i, scalar(rw, float(known.reshape(-1)[0]), v.dtype, op))
                 return True
         return False
 
