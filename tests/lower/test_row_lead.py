@@ -148,14 +148,14 @@ def test_statistics_hide_behind_the_load_of_the_rows() -> None:
 
 @pytest.mark.parametrize("kind", ["layernorm", "rmsnorm"])
 def test_the_vector_engine_has_few_passes(kind) -> None:
-    """Of what normalises rows it squares, sums and scales; the matrix engine repeats, adds and widens, and narrows where there is a
-    shift. Without one the vector engine widens and narrows once. Short instructions take a third more."""
+    """Of what normalises rows it squares, sums, widens at half the cost, and scales; the matrix engine repeats and adds, and narrows where there
+    is a mean. Without one the vector engine narrows as well. Short instructions take a third more."""
     case = side_by_side(kind, "bf16", (1, 64), 2048, (64,), kind == "layernorm", "test_2x2")
     low = case.lowering()
     check(case, [a.values(np.random.default_rng(1)) for a in case.args], tolerance=LIMIT["bf16"])
     assert isinstance(low.members[0].low, RowLead)
     pass_cycles = 64 * 2048 * 4 / case.machine.ct.bytes_per_cycle
-    assert simulate(case.program).busy["ct"] < (5 if kind == "layernorm" else 6.6) * pass_cycles
+    assert simulate(case.program).busy["ct"] < (5.5 if kind == "layernorm" else 6.6) * pass_cycles
 
 
 def shared_rows(kind: str, dtype: str, rows: int, depth: int) -> tuple[Case, Plan]:

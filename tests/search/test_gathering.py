@@ -16,12 +16,14 @@ import tx8fast
 from tests.simulator.planting import findings
 from tx8fast import isa
 from tx8fast.cli.app import run
+from tx8fast.lower import base
 from tx8fast.program.model import Segment
 from tx8fast.schedule import buffers
 from tx8fast.schedule.buffers import Buffers
 from tx8fast.search import chained, memory
 from tx8fast.search.handover import columns_left
 from tx8fast.tile import gathers, sharing
+from tx8fast.tile.order import tile_order
 from tx8fast.tile.pins import Pins
 from tx8fast.tile.tiling import Tiling
 
@@ -93,7 +95,7 @@ def test_parts_of_a_group_are_found_wherever_barriers_put_it(monkeypatch: pytest
     assert any(seen)
 
 
-def plans(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Tiling, int, Tiling, int]]:
+def plans(monkeypatch: pytest.MonkeyPatch, case: tuple | None = None) -> list[tuple[Tiling, int, Tiling, int]]:
     """Return pairs of plans that were found to fit each other."""
     found = []
     inner = memory.gathered
@@ -104,7 +106,7 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Tiling, int, Tiling, in
         return how
 
     monkeypatch.setattr(memory, "gathered", listed)
-    build(*block(256, 512, 2048, True, 512), opt=3)
+    build(*(case or block(256, 512, 2048, True, 512)), opt=3)
     return found
 
 
@@ -125,6 +127,27 @@ def test_what_tiles_send_is_the_slice_each_byte_once(monkeypatch: pytest.MonkeyP
             at = sorted((start, start + size) for _, start, size in sent if size)
             assert at[0][0] == 0 and at[-1][1] == access.size_bytes(a, b)
             assert all(x[1] == y[0] for x, y in zip(at, at[1:], strict=False))
+
+
+@pytest.mark.usefixtures("small")
+def test_gathered_rows_that_are_prepared_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiles meet for them alone if they are worth it, and once per slice for all else as before."""
+    args, body = block(256, 512, 2048, True, 512)
+    square = Arg((512, 512), "bf16", "blocked", -0.1, 0.1)
+    found = plans(
+        monkeypatch,
+        ((*args, square), lambda b, x, *w: body(b, b.op("gemm", x, w[-1], mem_layout="blocked").result, *w[:-1])),
+    )
+    found = [(how, kb) for _, _, how, kb in found if how.low.prepared == kb]
+    assert found
+    for how, kb in found:
+        shared, r = [k for k, n in enumerate(how.plan.shared) if n > 1], how.ranges[0]
+        for least in (1, how.slice_bytes[kb], how.slice_bytes[kb] + 1):
+            monkeypatch.setattr(base, "MEETING_BYTES", least)
+            fills = tile_order(how, r.lo, r.hi, shared).fills
+            alone = [f for f in fills if f.changed == (kb,)]
+            assert bool(alone) == (least <= how.slice_bytes[kb]) and alone in ([], fills[:1])
+            assert len([f for f in fills if kb in f.changed]) == how.fills(how.low.reads[kb].factors)
 
 
 @pytest.mark.usefixtures("small")

@@ -56,6 +56,10 @@ class Slice:
         return tuple(b - a for a, b in zip(self.lo, self.hi, strict=True))
 
 
+#: bytes of an operand that are loaded, or worked on, while all tiles meet: the DDR brings that many to each of four sets of tiles in 1,750 cycles
+MEETING_BYTES = 1 << 16
+
+
 class Lowering:
     """One prepared op record. Subclasses set the fields and implement `emit`."""
 
@@ -318,6 +322,12 @@ class Lowering:
             return [(reads, self.arrivals(reads, lo, hi))]
         rest = [r for r in reads if r != k]
         return [([k], count), *([(rest, self.arrivals(rest, lo, hi))] if rest else [])]
+
+    def comes_first(self, k: int, size_bytes: int) -> bool:
+        """True if shared read k, with slices of so many bytes, comes before what else the first slice needs: it is worked on first, for
+        longer than tiles take to meet once more. Of 15 prefills and encoders those with more are 0.1 to 1.4 % faster so, but for one (0.1 %
+        slower); one with 36 KiB is 1.4 % slower."""
+        return k == self.prepared and size_bytes >= MEETING_BYTES
 
     def arrivals(self, reads: Sequence[int], lo: Sequence[int], hi: Sequence[int]) -> int:
         """Return in how many chunks shared reads that change together with a slice arrive; 1: each as a whole."""

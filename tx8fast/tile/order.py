@@ -113,6 +113,10 @@ def _fills(tiling: Tiling, steps: Sequence[LoopStep], shared: Collection[int]) -
         changed = [k for k in s.load if k in version]
         second = [k for k in changed if k in behind and i > 0]
         first = [k for k in changed if k not in second and not there]
+        ahead = [k for k in first if not i and k in gathered and tiling.low.comes_first(k, tiling.slice_bytes[k])]
+        if ahead:
+            put(i, ahead)
+        first = [k for k in first if k not in ahead]
         if first:
             # what is gathered comes in the slices that other tiles have
             whole = not gathered.isdisjoint(first)
