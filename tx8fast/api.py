@@ -146,7 +146,8 @@ def compile_ir(
         meta["search"] = found.report.to_json()
     begin(PHASES[3])
     with _advising(ir, options):
-        program = assemble(view.table, machine, found.plans, describe, meta | needed, _half(progress, 1), options.order)
+        join, told = found.opt > 1, _half(progress, 1)
+        program = assemble(view.table, machine, found.plans, describe, meta | needed, told, options.order, join)
     _check(program)
     _embed(program, ir, view.inline, options.embed_limit_bytes)
     if ir.weights is not None and ir.weights.decided and reads_files(program):

@@ -15,9 +15,9 @@ from unittest.mock import patch
 
 from tx8fast.alloc import Buffer
 from tx8fast.api import CompiledProgram
-from tx8fast.lower import row_lead, score_keys
+from tx8fast.lower import base, row_lead, score_keys
 from tx8fast.lower.base import Lowering
-from tx8fast.schedule import buffers
+from tx8fast.schedule import buffers, meeting
 from tx8fast.search import bands, chained
 from tx8fast.search.memory import Memory
 from tx8fast.search.trial import PlanTimer
@@ -67,7 +67,9 @@ def eager_plans() -> Iterator[None]:
         chained: {"worth_turning": lambda *_: True},
         buffers: {"_placed": stacked},
         score_keys: {"CHUNK": CHUNK, "FEW": FEW},
-        row_lead: {"CHUNK": row_lead.BLOCK, "FEW": FEW, "LEAST_BYTES": 1},
+        row_lead: {"CHUNK": row_lead.BLOCK, "FEW": FEW, "MEETING_BYTES": 1},
+        base: {"MEETING_BYTES": 1},
+        meeting: {"MEETING_BYTES": 1},
     }
     with ExitStack() as until:
         for of, values in plans.items():

@@ -14,6 +14,22 @@ from tx8fast.tile import seams, sharing
 from tx8fast.tile.joined import nest_of
 
 
+def feed_forward(rows: int, results: int = 1) -> tuple[tuple[Arg, ...], object]:
+    """A product added to its rows, and a block of normalised rows added to that; results: 2: the first sum is one, too."""
+    width, inner = 512, 1536
+    wide, deep = (Arg(shape, "bf16", "blocked", -0.1, 0.1) for shape in ((width, inner), (inner, width)))
+
+    def body(b, x, first, gate, up, down, gain):
+        make = lambda kind, *v: b.op(kind, *v, mem_layout="blocked").results[0]  # noqa: E731
+        h = make("add", make("gemm", x, first), x)
+        y = make("rmsnorm", h, gain)
+        out = make("add", make("gemm", make("swiglu", make("gemm", y, gate), make("gemm", y, up)), down), h)
+        return [out, h][:results]
+
+    square = Arg((width, width), "bf16", "blocked", -0.1, 0.1)
+    return (Arg((rows, width), "bf16", "blocked"), square, wide, wide, deep, Arg((width,), "bf16")), body
+
+
 @pytest.mark.parametrize("rows", [256, 200])
 @pytest.mark.slow
 def test_nests_overlap_and_are_right(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
@@ -32,17 +48,7 @@ def test_nests_overlap_and_are_right(monkeypatch: pytest.MonkeyPatch, rows: int)
         return code
 
     monkeypatch.setattr(nests.LaunchCode, "_made", watched)
-    width, inner = 512, 1536
-    wide, deep = (Arg(shape, "bf16", "blocked", -0.1, 0.1) for shape in ((width, inner), (inner, width)))
-
-    def body(b, x, first, gate, up, down, gain):
-        make = lambda kind, *v: b.op(kind, *v, mem_layout="blocked").results[0]  # noqa: E731
-        h = make("add", make("gemm", x, first), x)
-        y = make("rmsnorm", h, gain)
-        return [make("add", make("gemm", make("swiglu", make("gemm", y, gate), make("gemm", y, up)), down), h)]
-
-    square = Arg((width, width), "bf16", "blocked", -0.1, 0.1)
-    args = (Arg((rows, width), "bf16", "blocked"), square, wide, wide, deep, Arg((width,), "bf16"))
+    args, body = feed_forward(rows)
     found = {}
     for name, choice in (("apart", 0), ("together", 1)):
         monkeypatch.setattr(seams, "better", lambda cycles, choice=choice: choice)
@@ -53,3 +59,34 @@ def test_nests_overlap_and_are_right(monkeypatch: pytest.MonkeyPatch, rows: int)
         assert not findings(case.program)
         found[name] = sum(ahead)
     assert found["apart"] == 0 < found["together"]
+
+
+@pytest.mark.parametrize("rows", [256, 384])
+@pytest.mark.slow(but_every=2)
+def test_last_stores_may_wait_for_what_the_next_nest_needs_first(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+    """A result that nothing in the launch waits for is stored behind the next nest's first messages, and is right."""
+    monkeypatch.setattr(sharing, "SHARE_MIN_BYTES", 256)
+    late: list[int] = []
+    made = LaunchCode._made
+
+    def watched(of, t, found, aliased):
+        code = made(of, t, found, aliased)
+        nest = np.where(code["op"] >= 0, nest_of(code), -1)
+        stores, sends = (isa.units(code) == isa.UNITS.index(unit) for unit in ("wdma", "dte"))
+        for i in range(1, len(of.nests)):
+            last = np.flatnonzero(stores & (nest == i - 1)).max(initial=0)
+            late.append(int(sends[:last].sum()))
+        return code
+
+    monkeypatch.setattr(nests.LaunchCode, "_made", watched)
+    args, body = feed_forward(rows, results=2)
+    found = {}
+    for name, choice in (("at once", lambda n: 1), ("late", lambda n: n - 1)):
+        monkeypatch.setattr(seams, "better", lambda cycles, choice=choice: choice(len(cycles)))
+        late.clear()
+        case = build(args, body, opt=3)
+        assert any(len(s.info.get("nests", ())) > 1 for s in case.program.segments)
+        check(case, tolerance=0.05)
+        assert not findings(case.program)
+        found[name] = sum(late)
+    assert found["at once"] < found["late"]

@@ -99,12 +99,14 @@ class Case:
         return [known[v] for v in self.fn.body.last.operands]
 
 
-def build(args: Sequence[Arg], body: Callable[..., Any], machine: str = "tx8", opt: int = 2) -> Case:
-    """Return the program of `body(builder, *values)`, which returns one value or a list of values."""
+def build(
+    args: Sequence[Arg], body: Callable[..., Any], machine: str = "tx8", opt: int = 2, join: bool = False
+) -> Case:
+    """Return the program of `body(builder, *values)`, which returns one value or a list of values. join: as `assemble` has it."""
     table, fn, ops = tables(args, body)
     records = [step.record for step in table.functions["main"].steps if step.record is not None]
     chip = MACHINES[machine]
-    program = assemble(table, chip, plan_table(table, chip, opt=opt), lambda key: {}, {})
+    program = assemble(table, chip, plan_table(table, chip, opt=opt), lambda key: {}, {}, join=join)
     return Case(program, list(args), ops, chip, records, fn)
 
 

@@ -2,9 +2,10 @@
 
 May import: isa, machine, tile.{blocks, deliveries, pins}. Must not: choose plans, place buffers.
 
-At a border with deliveries (`tile.deliveries`) every tile ends the nest before, meets the others, and sends. What it loads first for the
-next nest, weights as a rule, waits for none of that: such rows go behind the last transfer from DDR before the border, if the bytes that
-they write are nobody's until the next nest. The border waits for all engines, so for them, too.
+At a border every tile ends the nest before, meets the others, and sends what they get from it (`tile.deliveries`), if anything. What it loads
+first for the next nest, weights as a rule, waits for none of that: such rows go behind the last transfer from DDR before the border, if the bytes that
+they write are nobody's until the next nest. The border waits for all engines, so for them, too: where nothing is sent no more is loaded than the
+rows behind that transfer leave time for.
 """
 
 from __future__ import annotations
@@ -15,15 +16,17 @@ from typing import NamedTuple
 import numpy as np
 
 from tx8fast import isa
-from tx8fast.machine import QUEUE_DEPTH
-from tx8fast.tile.blocks import WINDOWS
+from tx8fast.machine import QUEUE_DEPTH, Machine
+from tx8fast.tile.blocks import WINDOWS, Columns
 from tx8fast.tile.deliveries import Deliveries
 from tx8fast.tile.pins import Span, merged
 
 _LOAD, _WAIT_WORKER, _WAIT, _SENT, _LOOP, _END = (
     isa.instruction(n).OPCODE for n in ("rdma", "wait_worker", "wait", "send_wait", "loop", "end")
 )
-_FROM_DDR = tuple([c.OPCODE for c in isa.INSTRUCTIONS.values() if c.UNIT == "rdma"])
+_FROM_DDR, _TO_DDR = (
+    tuple([c.OPCODE for c in isa.INSTRUCTIONS.values() if c.UNIT == unit]) for unit in ("rdma", "wdma")
+)
 MOST = QUEUE_DEPTH[isa.UNITS.index("rdma")]  # loads; of more the core would wait until the engine takes them
 
 
@@ -42,13 +45,25 @@ def used_bytes(tables: Iterable[np.ndarray], made: Deliveries) -> list[Span]:
     return merged(used | {(m.target, m.target + m.size_bytes) for own in made for m in own})
 
 
-def across(border: Border, before: np.ndarray, behind: np.ndarray, slot: int) -> tuple[np.ndarray, np.ndarray]:
+def across(
+    machine: Machine, border: Border, before: np.ndarray, behind: np.ndarray, slot: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Return a tile's rows of the nests before the border and of those behind it with what is loaded early. slot: the first DDR slot
     of those behind. A tile without work before the border waits for nothing there."""
     if not len(before):
         return before, behind
     early = first_loads(border, behind, slot)
+    if not any(border.sent):
+        last = before[_behind_loads(before) :]
+        stores = np.isin(last["opcode"], _TO_DDR)
+        free = _cycles(machine, last[~stores]).sum() - _cycles(machine, last[stores]).sum()
+        early = early[np.cumsum(_cycles(machine, behind[early])) <= free]
     return with_loads(before, behind[early]), np.delete(behind, early)
+
+
+def _cycles(machine: Machine, rows: np.ndarray) -> np.ndarray:
+    """Return the cycles of rows, transfers at a tile's share of the DDR."""
+    return Columns(machine, rows).took(machine.ddr_bytes_per_cycle / machine.n_tiles)
 
 
 def first_loads(border: Border, rows: np.ndarray, slot: int) -> np.ndarray:
@@ -66,13 +81,19 @@ def first_loads(border: Border, rows: np.ndarray, slot: int) -> np.ndarray:
     return np.array(found, np.int64)
 
 
-def with_loads(rows: np.ndarray, loads: np.ndarray) -> np.ndarray:
-    """Return the rows of the nest before with these loads behind its last one, in the worker that it waits for least from there on."""
+def _behind_loads(rows: np.ndarray) -> int:
+    """Return the place behind the last row that loads, and behind its loop."""
     opcode = rows["opcode"]
     at = int(np.flatnonzero(np.isin(opcode, _FROM_DDR)).max(initial=-1)) + 1
     depth = np.cumsum((opcode == _LOOP).astype(int) - (opcode == _END))
-    while at and depth[at - 1]:  # not in a loop
+    while at and depth[at - 1]:
         at += 1
+    return at
+
+
+def with_loads(rows: np.ndarray, loads: np.ndarray) -> np.ndarray:
+    """Return the rows of the nest before with these loads behind its last one, in the worker that it waits for least from there on."""
+    opcode, at = rows["opcode"], _behind_loads(rows)
     waited = rows["p"][at:, 0][opcode[at:] == _WAIT_WORKER]
     loads = loads.copy()
     loads["worker"] = min(range(WINDOWS), key=lambda w: (int((waited >> w & 1).sum()), -w))

@@ -21,6 +21,7 @@ from tx8fast.records import dataclass
 from tx8fast.schedule.capacity import model_too_large
 from tx8fast.schedule.chain import build_chain
 from tx8fast.schedule.collective import collective_segment
+from tx8fast.schedule.meeting import joined_launches
 from tx8fast.schedule.memory import Arena, Frame, plan_frames
 from tx8fast.schedule.overwrites import find_overwrites
 from tx8fast.schedule.segment import build_segment
@@ -84,11 +85,14 @@ def assemble(
     meta: dict[str, Any],
     progress: Callable[[int, int], None] | None = None,
     order: str = "best",
+    join: bool = False,
 ) -> Program:
-    """Return the program of `table`. `describe` turns a weight key into its source description;
+    """Return the program of `table`. join: whether neighbouring launches become one where that lets loads begin earlier. `describe` turns a weight key into its source description;
     `progress(done, total)` counts segments; `order` is that of instructions (`tile.schedule.ORDERS`).
 
     Raises InfeasibleError if the model needs more DDR than the chip has."""
+    if join:
+        table, plans = joined_launches(table, plans, machine)
     frames = plan_frames(table.functions, machine.chip.ddr_bytes)
     program = _Linker(table, machine, SegmentTable(machine, plans, order, progress=progress), frames, describe).program(
         meta

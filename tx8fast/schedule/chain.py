@@ -47,7 +47,8 @@ def build_chain(p: Planned, machine: Machine, step: Step, meet: bool, order: str
             buffers, begin = Buffers(n.tiling, fixed, [used[i]], meet=True), i
         else:
             buffers = Buffers(n.tiling, fixed, nests[-1].tails() if i else ())
-        nests.append(NestTiles(n.tiling, machine, meet or i > 0, buffers))
+        # where nothing but a meeting stands before a nest, all tiles have met with empty queues
+        nests.append(NestTiles(n.tiling, machine, meet if i == 0 else i not in p.meets, buffers))
     arguments, names = _arguments(record), _first_names(record, len(step.op_names))
     slot_args = [np.array(a, np.int32)[n.slots] for a, n in zip(arguments, nests, strict=True)]
     cuts = [0, *between, len(nests)]
@@ -58,7 +59,7 @@ def build_chain(p: Planned, machine: Machine, step: Step, meet: bool, order: str
         if a:
             borders.append(ahead.Border(between[a], used[a], arg_of < len(record.operands)))
         made.append(LaunchCode(nests[a:b], machine, order, same, isa.rows([isa.make("wait")]), names[a:b]))
-    codes, tile_code = _in_turn(made, borders, step.barrier)
+    codes, tile_code = _in_turn(machine, made, borders, step.barrier)
     if step.barrier:
         codes, tile_code = idle_tiles_wait(codes, tile_code)
     cycles = segment_cycles(p.plan, machine, step.barrier) - sum([m.order.saved_cycles for m in made])
@@ -92,7 +93,7 @@ def build_chain(p: Planned, machine: Machine, step: Step, meet: bool, order: str
 
 
 def _in_turn(
-    made: Sequence[LaunchCode], borders: Sequence[ahead.Border], barrier: bool
+    machine: Machine, made: Sequence[LaunchCode], borders: Sequence[ahead.Border], barrier: bool
 ) -> tuple[list[np.ndarray], np.ndarray]:
     """Return the codes one behind the other, and which one each tile has. borders: before each but the first; barrier: whether all tiles
     meet at the end."""
@@ -110,7 +111,7 @@ def _in_turn(
             known[key] = len(codes)
             rows = [_shifted(m.codes[c], at) if c >= 0 else NO_ROWS for m, c, at in zip(made, own, slots, strict=False)]
             for i, border in enumerate(borders):
-                rows[i], rows[i + 1] = ahead.across(border, rows[i], rows[i + 1], slots[i + 1])
+                rows[i], rows[i + 1] = ahead.across(machine, border, rows[i], rows[i + 1], slots[i + 1])
                 rows[i] = np.concatenate([rows[i], isa.rows(deliveries.rows(border.sent, t, everyone))])
             codes.append(np.concatenate([*rows, *end]))
         tile_code[t] = known[key]
@@ -141,8 +142,9 @@ def _table(nests: Sequence[NestTiles], arguments: Sequence[Sequence[int]]) -> np
 
 
 def _between(p: Planned, places: Sequence[Pins]) -> dict[int, deliveries.Deliveries]:
-    """Return by nest what tiles send each other before it begins."""
-    found = {}
+    """Return by nest what tiles send each other before it begins, nothing where they only meet."""
+    n_tiles = p.low.machine.n_tiles
+    found: dict[int, deliveries.Deliveries] = {n: ((),) * n_tiles for n in p.meets}
     for i, pairs in enumerate(p.holds):
         a, b = p.nests[i].tiling, p.nests[i + 1].tiling
         ways = [(ka, kb, places[i].pinned[ka], places[i + 1].pinned[kb]) for ka, kb in pairs if kb in b.plan.delivered]
@@ -150,7 +152,7 @@ def _between(p: Planned, places: Sequence[Pins]) -> dict[int, deliveries.Deliver
             made = deliveries.delivered(a, b, ways)
             assert made is not None, "the search has asked the same"
             found[i + 1] = made
-    return found
+    return dict(sorted(found.items()))
 
 
 def _first_names(record: ChainRecord, n_names: int) -> list[int]:

@@ -29,7 +29,7 @@ from tx8fast.search.memory import Memory
 from tx8fast.search.partition import Edge, closure, items_of, mask_of
 from tx8fast.search.staying import may_stay, stays_of, with_stays
 from tx8fast.tile import sharing
-from tx8fast.tile.tiling import Plan, Planned, Tiling
+from tx8fast.tile.tiling import Planned, Tiling, of_nests
 
 MAX_NESTS = 5  # of one chain
 MAX_PATHS = 120  # chains looked at from one first nest
@@ -307,20 +307,8 @@ class Chains:
         for nest, h in zip(path, held, strict=True):
             cost, demand = self.memory.cycles(nest.how, h, True), nest.how.demand_bytes()
             nests.append(Planned(nest.how.but(held=h, estimate_cycles=cost, spm_bytes=demand), ""))
-        longest = max(nests, key=lambda n: n.plan.estimate_cycles)
-        plan = Plan(
-            (),
-            (),
-            (),
-            (),
-            1,
-            cycles,
-            max(n.plan.spm_bytes for n in nests),
-            longest.plan.bound,
-            shared=nests[0].plan.shared,
-        )
         step = chain_step(self.fn, path, self._unstored(path, holds))
-        return step, Planned(Tiling(nests[0].low, plan), "", tuple(nests), tuple(holds), stays_of(path, holds))
+        return step, Planned(of_nests(nests, cycles), "", tuple(nests), tuple(holds), stays_of(path, holds))
 
 
 def chain_step(fn: FunctionTable, path: Sequence[Nest], unstored: set[int]) -> Step:

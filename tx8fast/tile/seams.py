@@ -3,7 +3,8 @@
 May import: isa, machine, _kernels, tile.*. Must not: choose plans, know ops or addresses.
 
 Every nest has the order that is best for it alone. All nests together are list-scheduled by the same ranks, so that nothing changes but
-where rows of a nest can go before the one before it is over. Where that gains little, the nests stay one behind the other.
+where rows of a nest can go before the one before it is over. Where that gains little, the nests stay one behind the other. The last results of
+a nest that nothing is waiting for may be stored once the next one has what its first slice needs: they share the DDR with that.
 
 A row waits for the window of the row that touched its bytes last. In another nest an earlier row of the same engine may have touched
 them through another window: it is over, too, since every engine works off its queue in order (hardware manual 15, rule 1).
@@ -11,6 +12,7 @@ them through another window: it is over, too, since every engine works off its q
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,6 +20,7 @@ import numpy as np
 from tx8fast import isa
 from tx8fast._kernels import ENGINES
 from tx8fast.machine import Machine
+from tx8fast.tile.epochs import STORES
 from tx8fast.tile.joined import TileCode
 from tx8fast.tile.nodes import MASKS, STEPS, Nodes, Ranked
 from tx8fast.tile.schedule import MAX_ROWS, Found, TileOrder, better, measured
@@ -28,8 +31,9 @@ class LaunchOrder:
 
     def __init__(self, machine: Machine, orders: Sequence[TileOrder], share: float) -> None:
         self.machine, self.orders, self.share = machine, orders, share
-        #: that of the first code: whether nests stay one behind the other, and else if waits drain windows, as of a `Way`
-        self.way: tuple[bool, bool] | None = None
+        #: that of the first code: whether nests stay one behind the other, and else if last stores go late, and if waits drain windows, as
+        #: of a `Way`
+        self.way: tuple[bool, bool, bool] | None = None
         self.saved_cycles = 0  # by the first code, beside nests that each end with a wait
         self.aliased: np.ndarray | None = None  # as of a `TileOrder`
 
@@ -52,20 +56,23 @@ class LaunchOrder:
             if self.way is None and not tile.multicasts.count and len(code.at) <= MAX_ROWS:
                 together = measured(code.columns.of(code.at), apart[0], self.share, order.port, apart[1]).cycles
                 self.saved_cycles = max(0, self._waiting(nests, alone) - together)
-            self.way = self.way or (True, False)
+            self.way = self.way or (True, False, False)
             return apart
         costs = code.columns.of(code.at)
         held, order.aliased = order.aliased, self.aliased
         nodes = Nodes(self.machine, costs, order.touched(code, costs), tile.multicasts, tile.fill, tile.borders)
         order.aliased = held
         ranked = self._ranked(nodes, tile, nests, alone)
+        late = ranked._replace(stay=np.maximum(ranked.stay, _behind_first(nodes, tile)))
         if self.way is not None:
-            return nodes.listed(ranked, self.way[1])
-        found = [apart, *[nodes.listed(ranked, d) for d in drains]]
+            return nodes.listed(late if self.way[1] else ranked, self.way[2])
+        among = [ranked, late] if (late.stay > ranked.stay).any() else [ranked]
+        ways = [(False, r is late, d) for r in among for d in drains]
+        found = [apart, *[nodes.listed(late if way[1] else ranked, way[2]) for way in ways]]
         timed = [nodes.seen(*at) for at in found]
         cycles = [measured(nodes.costs, at, self.share, order.port, worker).cycles for at, worker in timed]
         best = better(cycles)
-        self.way = best == 0, drains[max(0, best - 1)]
+        self.way = ways[best - 1] if best else (True, False, False)
         self.saved_cycles = (cycles[0] if tile.multicasts.count else self._waiting(nests, alone)) - cycles[best]
         return found[best]
 
@@ -117,3 +124,15 @@ class LaunchOrder:
 def _movable(nest: TileCode) -> bool:
     """True if the core does nothing but multicasts."""
     return nest.multicasts.count > 0 or bool((nest.code.columns.kind[nest.code.at] < ENGINES).all())
+
+
+def _behind_first(nodes: Nodes, tile: TileCode) -> np.ndarray:
+    """Return `Ranked.stay` of stores that nothing follows, for which they wait until the next nest has what its first slice needs; 0 of all
+    other nodes."""
+    stay, last = np.zeros(len(nodes.row), np.int64), np.ones(len(nodes.row), bool)
+    last[nodes.before[1]] = False
+    for i, ((own, _), (row, multicasts)) in enumerate(itertools.pairwise(tile.begins)):
+        needed = int(tile.fill[row]) + 1
+        if needed > multicasts:
+            stay[last & (nodes.kind == STORES) & (nodes.row >= own) & (nodes.row < row)] = STEPS * needed + i + 1
+    return stay

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -339,13 +339,15 @@ class Planned:
 
     Of a chain: `nests` are its parts; holds[i]: pairs (access of nest i, access of nest i + 1) of which the second one is not loaded: they
     have one buffer, or it is gathered or delivered from what the first one left; stays: operands of which an earlier nest has left all
-    that a tile needs; `tiling` is the first part's lowering with the whole chain's figures."""
+    that a tile needs; meets: nests before which all tiles meet, because they read what other tiles have stored; `tiling` is the first part's
+    lowering with the whole chain's figures."""
 
     tiling: Tiling
     reason: str
     nests: tuple[Planned, ...] = ()
     holds: tuple[tuple[tuple[int, int], ...], ...] = ()
     stays: tuple[Stay, ...] = ()
+    meets: tuple[int, ...] = ()
 
     @property
     def low(self) -> Lowering:
@@ -354,6 +356,14 @@ class Planned:
     @property
     def plan(self) -> Plan:
         return self.tiling.plan
+
+
+def of_nests(nests: Sequence[Planned], cycles: int) -> Tiling:
+    """Return what stands for a launch of several nests: the first one's lowering, with the figures of all."""
+    longest = max(nests, key=lambda n: n.plan.estimate_cycles)
+    spm_bytes = max(n.plan.spm_bytes for n in nests)
+    plan = Plan((), (), (), (), 1, cycles, spm_bytes, longest.plan.bound, shared=nests[0].plan.shared)
+    return Tiling(nests[0].low, plan)
 
 
 def segment_cycles(plan: Plan, machine: Machine, barrier: bool) -> int:
