@@ -17,6 +17,7 @@ from tx8fast.alloc import Buffer
 from tx8fast.api import CompiledProgram
 from tx8fast.lower import base, row_lead, score_keys
 from tx8fast.lower.base import Lowering
+from tx8fast.passes import legalize_choices
 from tx8fast.schedule import buffers, meeting
 from tx8fast.search import bands, chained
 from tx8fast.search.memory import Memory
@@ -70,6 +71,7 @@ def eager_plans() -> Iterator[None]:
         row_lead: {"CHUNK": row_lead.BLOCK, "FEW": FEW, "MEETING_BYTES": 1},
         base: {"MEETING_BYTES": 1},
         meeting: {"MEETING_BYTES": 1},
+        legalize_choices: {"LEAST": 2 * legalize_choices.TILES, "LEAST_SORTED": FEW, "FEWER": 1},
     }
     with ExitStack() as until:
         for of, values in plans.items():

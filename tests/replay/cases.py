@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import numpy_helper
+from onnx import TensorProto, numpy_helper
 
 from tests.frontend.onnx.onnx_build import info, model, node
 from tests.support.cnn_models import CnnBuilder, resnet50
@@ -150,6 +150,19 @@ def elementwise(path: Path) -> Path:
     return path
 
 
+def next_token(path: Path) -> Path:
+    """Write what ends a language model that chooses: the first and the first 50 of the scores of 50,257 tokens."""
+    steps = [
+        node("MatMul", "x w", "s"),
+        node("ArgMax", "s", "best", axis=-1, keepdims=0),
+        node("TopK", "s k", "v i", axis=-1),
+    ]
+    outs = [info("best", (1,), TensorProto.INT64), info("v", (1, 50)), info("i", (1, 50), TensorProto.INT64)]
+    weights = {"w": np.full((64, 50257), 0.01, np.float32), "k": np.array([50])}
+    onnx.save(model(steps, [info("x", (1, 64))], outs, weights), path)
+    return path
+
+
 def segmenter(path: Path) -> Path:
     """Write a segmenting network of what engines have under other names: quantised activations, a border of copies, PReLU, a dilated
     pool, norms of features and shares along channels."""
@@ -196,6 +209,7 @@ def _all() -> dict[str, Case]:
         "elementwise": {"dense": Case(lambda folder: elementwise(folder / "net.onnx"), {"dtype": "bf16"})},
         "regnety stages": {"batch 8": Case(lambda folder: regnet(folder / "net.onnx"), {"dtype": "bf16"})},
         "wav2vec2 ends": {"a second": Case(lambda folder: audio(folder / "net.onnx"), {"dtype": "bf16"})},
+        "next token": {"of 50,257": Case(lambda folder: next_token(folder / "net.onnx"), {"dtype": "bf16"})},
         "segmenter": {"batch 1": Case(lambda folder: segmenter(folder / "net.onnx"), {"dtype": "bf16"})},
         "recogniser": {"32 columns": Case(lambda folder: recogniser(folder / "net.onnx"), {"dtype": "bf16"})},
         "resnext stage": {"batch 8": Case(lambda folder: resnext(folder / "net.onnx"), {"dtype": "bf16"})},

@@ -1,6 +1,6 @@
 """Rewrites op forms the back end has no sequence for into forms it has.
 
-May import: ir, passes.base, passes.canonicalize (constant look-up), passes.{legalize_functions, legalize_images, legalize_moves, legalize_reductions, legalize_windows, lift_match, lift_quantised}. Must not: round differently from the original,
+May import: ir, passes.base, passes.canonicalize (constant look-up), passes.{legalize_choices, legalize_functions, legalize_images, legalize_moves, legalize_reductions, legalize_windows, lift_match, lift_quantised}. Must not: round differently from the original,
 except where a reciprocal or root is exact by definition. Every rule leaves a form no rule applies to.
 """
 
@@ -15,6 +15,7 @@ from tx8fast.ir.rewrite import Pattern, Rewriter, pattern
 from tx8fast.ir.types import NoneType, TensorType
 from tx8fast.passes.base import PatternPass
 from tx8fast.passes.canonicalize import splat
+from tx8fast.passes.legalize_choices import PATTERNS as CHOICES
 from tx8fast.passes.legalize_functions import PATTERNS as FUNCTIONS
 from tx8fast.passes.legalize_images import EARLY as IMAGES
 from tx8fast.passes.legalize_images import LATE as WIDE_IMAGES
@@ -262,6 +263,7 @@ def _windows_in_padding(op: Op, rw: Rewriter) -> bool:
 
 
 PATTERNS: tuple[Pattern, ...] = (
+    *CHOICES,
     *MOVES,
     *WINDOWS,
     *IMAGES,
