@@ -325,8 +325,8 @@ class Lowering:
 
     def comes_first(self, k: int, size_bytes: int) -> bool:
         """True if shared read k, with slices of so many bytes, comes before what else the first slice needs: it is worked on first, for
-        longer than tiles take to meet once more. Of 15 prefills and encoders those with more are 0.1 to 1.4 % faster so, but for one (0.1 %
-        slower); one with 36 KiB is 1.4 % slower."""
+        longer than tiles take to meet once more. Of 16 prefills and encoders those with more are 0.1 to 1.4 % faster so, but for two (0.1 and
+        0.5 % slower); one with 36 KiB is 1.4 % slower."""
         return k == self.prepared and size_bytes >= MEETING_BYTES
 
     def arrivals(self, reads: Sequence[int], lo: Sequence[int], hi: Sequence[int]) -> int:
