@@ -23,7 +23,7 @@ from tx8fast.schedule.buffers import Buffers
 from tx8fast.search import chained, memory
 from tx8fast.search.handover import columns_left
 from tx8fast.tile import gathers, sharing
-from tx8fast.tile.order import tile_order
+from tx8fast.tile.order import LATE_FILLS, tile_order
 from tx8fast.tile.pins import Pins
 from tx8fast.tile.tiling import Tiling
 
@@ -144,7 +144,9 @@ def test_gathered_rows_that_are_prepared_come_first(monkeypatch: pytest.MonkeyPa
         shared, r = [k for k, n in enumerate(how.plan.shared) if n > 1], how.ranges[0]
         for least in (1, how.slice_bytes[kb], how.slice_bytes[kb] + 1):
             monkeypatch.setattr(base, "MEETING_BYTES", least)
-            fills = tile_order(how, r.lo, r.hi, shared).fills
+            order = tile_order(how, r.lo, r.hi, shared)
+            fills = order.fills
+            assert order.late_fills == {*(LATE_FILLS if fills[0].ahead else LATE_FILLS[:1])}
             alone = [f for f in fills if f.changed == (kb,)]
             assert bool(alone) == (least <= how.slice_bytes[kb]) and alone in ([], fills[:1])
             assert len([f for f in fills if kb in f.changed]) == how.fills(how.low.reads[kb].factors)
