@@ -148,14 +148,14 @@ def test_statistics_hide_behind_the_load_of_the_rows() -> None:
 
 @pytest.mark.parametrize("kind", ["layernorm", "rmsnorm"])
 def test_the_vector_engine_has_few_passes(kind) -> None:
-    """Of what normalises rows it squares, sums, widens at half the cost, and scales; the matrix engine repeats and adds, and narrows where there
-    is a mean. Without one the vector engine narrows as well. Short instructions take a third more."""
+    """Of what normalises rows it squares, sums and scales; the matrix engine repeats, adds and widens, and narrows where there is a
+    shift. Without one the vector engine widens and narrows once. Short instructions take a third more."""
     case = side_by_side(kind, "bf16", (1, 64), 2048, (64,), kind == "layernorm", "test_2x2")
     low = case.lowering()
     check(case, [a.values(np.random.default_rng(1)) for a in case.args], tolerance=LIMIT["bf16"])
     assert isinstance(low.members[0].low, RowLead)
     pass_cycles = 64 * 2048 * 4 / case.machine.ct.bytes_per_cycle
-    assert simulate(case.program).busy["ct"] < (5.5 if kind == "layernorm" else 6.6) * pass_cycles
+    assert simulate(case.program).busy["ct"] < (5 if kind == "layernorm" else 6.6) * pass_cycles
 
 
 def shared_rows(kind: str, dtype: str, rows: int, depth: int) -> tuple[Case, Plan]:
@@ -215,3 +215,19 @@ def test_tiles_fall_behind_once_more_where_they_have_waited_for_statistics() -> 
     assert [f.chunk for f in order.fills[:6]] == [0, 1, 2, 3, 4, -1] and order.fills[5].changed == (2,)
     assert order.late_fills == {5 + f for f in LATE_FILLS}
     assert tile_order(tiling, r.lo, r.hi, (2,)).late_fills == {LATE_FILLS[0]}
+
+
+@pytest.mark.parametrize("value", [1.3, -200.0, 3e-3])
+def test_rows_of_one_number_are_the_shift(value: float) -> None:
+    """Their deviation is that of eps alone, a million times the number: what is multiplied by it must be nothing."""
+
+    def body(b, x, gain, shift, w):
+        return blocked(b)("gemm", blocked(b)("layernorm", x, gain, shift, eps=1e-12), w)
+
+    args = [Arg((1, 64, 768), "bf16", B), *[Arg((768,), "bf16", "dense", 0.5, 1.5)] * 2, Arg((768, 256), "bf16", B)]
+    case = build(args, body)
+    assert any(isinstance(m.low, RowLead) for m in grouped(case).lowering().members)
+    shift = args[2].values(np.random.default_rng(2))
+    x = np.full((1, 64, 768), value).astype(shift.dtype)
+    (y,) = case.run([x, args[1].values(np.random.default_rng(3)), shift, np.eye(768, 256).astype(shift.dtype)]).values()
+    assert np.array_equal(y, np.broadcast_to(shift[:256], y.shape))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from support.one_op import Arg, build, check
@@ -30,24 +32,34 @@ def feed_forward(rows: int, results: int = 1) -> tuple[tuple[Arg, ...], object]:
     return (Arg((rows, width), "bf16", "blocked"), square, wide, wide, deep, Arg((width,), "bf16")), body
 
 
+def watch(monkeypatch: pytest.MonkeyPatch, count: Callable[[np.ndarray, np.ndarray], int]) -> list[int]:
+    """Share small operands; return a list of what is counted in every code, given its rows and their nests, -1 of what orders add."""
+    monkeypatch.setattr(sharing, "SHARE_MIN_BYTES", 256)
+    made, seen = LaunchCode._made, []
+
+    def watched(of, t, found, aliased):
+        code = made(of, t, found, aliased)
+        seen.append(count(code, np.where(code["op"] >= 0, nest_of(code), -1)))
+        return code
+
+    monkeypatch.setattr(nests.LaunchCode, "_made", watched)
+    return seen
+
+
+def of(unit: str, code: np.ndarray) -> np.ndarray:
+    return isa.units(code) == isa.UNITS.index(unit)
+
+
 @pytest.mark.parametrize("rows", [256, 200])
 @pytest.mark.slow
 def test_nests_overlap_and_are_right(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
     """Both orders, one behind the other and together; in the latter loads of a later nest go before the nest before it is over."""
-    monkeypatch.setattr(sharing, "SHARE_MIN_BYTES", 256)
-    ahead: list[int] = []
-    made = LaunchCode._made
 
-    def watched(of, t, found, aliased):
-        code = made(of, t, found, aliased)
-        nest = np.where(code["op"] >= 0, nest_of(code), -1)  # what orders add names no op
-        loads = isa.units(code) == isa.UNITS.index("rdma")
-        for i in range(1, len(of.nests)):
-            before = np.flatnonzero(nest == i - 1)
-            ahead.append(int((loads & (nest == i))[: before.max(initial=0)].sum()))
-        return code
+    def loads_ahead(code: np.ndarray, nest: np.ndarray) -> int:
+        ends = [np.flatnonzero(nest == i - 1).max(initial=0) for i in range(1, nest.max() + 1)]
+        return sum([int((of("rdma", code) & (nest == i))[:end].sum()) for i, end in enumerate(ends, 1)])
 
-    monkeypatch.setattr(nests.LaunchCode, "_made", watched)
+    ahead = watch(monkeypatch, loads_ahead)
     args, body = feed_forward(rows)
     found = {}
     for name, choice in (("apart", 0), ("together", 1)):
@@ -65,20 +77,12 @@ def test_nests_overlap_and_are_right(monkeypatch: pytest.MonkeyPatch, rows: int)
 @pytest.mark.slow(but_every=2)
 def test_last_stores_may_wait_for_what_the_next_nest_needs_first(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
     """A result that nothing in the launch waits for is stored behind the next nest's first messages, and is right."""
-    monkeypatch.setattr(sharing, "SHARE_MIN_BYTES", 256)
-    late: list[int] = []
-    made = LaunchCode._made
 
-    def watched(of, t, found, aliased):
-        code = made(of, t, found, aliased)
-        nest = np.where(code["op"] >= 0, nest_of(code), -1)
-        stores, sends = (isa.units(code) == isa.UNITS.index(unit) for unit in ("wdma", "dte"))
-        for i in range(1, len(of.nests)):
-            last = np.flatnonzero(stores & (nest == i - 1)).max(initial=0)
-            late.append(int(sends[:last].sum()))
-        return code
+    def sent_before(code: np.ndarray, nest: np.ndarray) -> int:
+        lasts = [np.flatnonzero(of("wdma", code) & (nest == i)).max(initial=0) for i in range(nest.max())]
+        return sum([int(of("dte", code)[:last].sum()) for last in lasts])
 
-    monkeypatch.setattr(nests.LaunchCode, "_made", watched)
+    late = watch(monkeypatch, sent_before)
     args, body = feed_forward(rows, results=2)
     found = {}
     for name, choice in (("at once", lambda n: 1), ("late", lambda n: n - 1)):

@@ -4,11 +4,11 @@ May import: lower.base, lower.emitter, lower.contraction, lower.rows, lower.tran
 
     m = x 1 / C                           matrix engine, some channels at a time: while the next ones are still being loaded
     d = 1 / sqrt((x - m)^2 1 / C + eps)   x - m 1' is a product that is added to x; the vector engine squares and sums
-    y = x * (d scale') - (m d) scale' + 1 shift'   in place; products of the first channels need not wait for the last ones
+    y = (x - m) * (d scale') + 1 shift'   in place; products of the first channels need not wait for the last ones
 
 What repeats a value over channels or rows, or adds such a thing, is a product of depth 1 on the matrix engine, which has nothing else
-to do before the rows are normalised; it widens to f32 and narrows on the way, and adds the shift as a bias. The vector engine, on which all
-of this would take twelve passes, has four. Only the order of the sums over channels and of the factors differs from `lower.rows`.
+to do before the rows are normalised; it widens to f32 and narrows on the way. The vector engine, on which all of this would take
+twelve passes, has three. Only the order of the sums over channels and of the factors differs from `lower.rows`.
 Rows come with all channels, once per slice of rows. rmsnorm has no m: 0 is added to x instead.
 """
 
@@ -88,14 +88,14 @@ class RowLead(Norm):
         return self.left.matrix(lo, hi)
 
     def const_bytes(self) -> list[int]:
-        """A row of what is added to rows, times their means; of ones, instead of a scale; four of them, to sum channels."""
+        """A row of what a centre is multiplied by; of ones, instead of a scale; four of them, to sum channels."""
         lanes = self._lanes(min(self.channels, MOST))
         row = lanes * ITEM_BYTES[WORK]
         return [row, *[row] * (not self.gamma), *[4 * lanes * ITEM_BYTES[self.dtype]] * self.centred]
 
     def prologue(self, em: Emitter, consts: Sequence[int]) -> None:
         lanes = self._lanes(min(self.channels, MOST))
-        em.fill(consts[0], 1.0 if self.centred else 0.0, lanes, WORK)
+        em.fill(consts[0], -1.0 if self.centred else 0.0, lanes, WORK)
         if not self.gamma:
             em.fill(consts[1], 1.0, lanes, WORK)
         if self.centred:
@@ -111,12 +111,12 @@ class RowLead(Norm):
         return padded_channels(channels, WORK)
 
     def scratch_bytes(self, lo: tuple[int, ...], hi: tuple[int, ...]) -> list[int]:
-        """Four values per row, a widened scale, and chunks."""
+        """Four values per row, widened vectors, and chunks."""
         local, e = self.local(lo, hi), ITEM_BYTES[WORK]
         most = local.rows * self._lanes(min(self.channels, MOST))
         chunk = min(max(WORK_ELEMS * self._copies, local.rows * BLOCK), most)
-        scale = [self._lanes(self.channels) * e] * (self.wide * self.gamma)
-        return [*[self.row_bytes(local)] * 4, *scale, *[chunk * e] * self._copies]
+        vectors = [self._lanes(self.channels) * e] * (self.wide * (self.gamma + self.beta))
+        return [*[self.row_bytes(local)] * 4, *vectors, *[chunk * e] * self._copies]
 
     def _chunks(self, local: Local) -> Iterator[tuple[int, int, Local]]:
         """Yield (number, first channel, form) of the channels that are worked on together."""
@@ -125,37 +125,42 @@ class RowLead(Norm):
             yield i, c, Local(local.rows, min(step, local.cols - c), WORK, True)
 
     def emit(self, em: Emitter, s: Slice) -> None:
-        local, lanes = self.local(s.lo, s.hi), self._lanes(self.channels)
-        below, column, stat = s.scratch[:3]  # minus the mean of every row, what is added with the scale, the deviation
+        local, n = self.local(s.lo, s.hi), self._lanes(self.channels)
+        mean, column = s.scratch[:2]
+        if self.beta or not self.centred:
+            em.fill(column, 1.0, local.rows * 4, WORK)
         if self.centred:
             for i, c, chunk in self._chunks(local):
                 em.gemm(
                     left=s.reads[0] + local.offset(0, c),
                     right=s.consts[-1],
-                    out=below,
+                    out=mean,
                     m=local.rows,
                     k=chunk.cols,
                     n=4,
                     fmt=self.dtype,
                     out_fmt=WORK,
-                    psum=below,
+                    psum=mean,
                     psum_en=int(i > 0),
                 )
-            em.vs("mul", below, -1.0 / self.channels, below, local.rows * 4, WORK)
-        else:
-            em.fill(column, 1.0, local.rows * 4, WORK)
+            em.vs("mul", mean, 1.0 / self.channels, mean, local.rows * 4, WORK)
         self._deviation(em, s, local)
-        if self.centred:
-            em.vv("mul", below, stat, column, local.rows * 4, WORK)
-        scale = self.widened_vector(em, 0, s.reads[1], s.scratch[4] if self.wide else 0, lanes) if self.gamma else 0
-        self._apply(em, s, local, scale)
+        vectors = [
+            self.widened_vector(em, j, v, s.scratch[4 + j] if self.wide else 0, n) for j, v in enumerate(s.reads[1:])
+        ]
+        self._apply(em, s, local, vectors)
+
+    def _centre(self, em: Emitter, s: Slice, local: Local, channel: int, out: int, chunk: Local) -> None:
+        """out = the rows' values from this channel on, widened, less their mean."""
+        column = s.scratch[0 if self.centred else 1]
+        self._add_row(em, column, s.consts[0], s.reads[0] + local.offset(0, channel), self.dtype, out, WORK, chunk)
 
     def _deviation(self, em: Emitter, s: Slice, local: Local) -> None:
         """1 / sqrt(mean of squares + eps) of every row."""
-        column, stat, part, lanes = s.scratch[0 if self.centred else 1], *s.scratch[2:4], local.rows * 4
+        stat, part, lanes = s.scratch[2], s.scratch[3], local.rows * 4
         for i, c, chunk in self._chunks(local):
             x = s.scratch[i % 2 - 2]
-            self._add_row(em, column, s.consts[0], s.reads[0] + local.offset(0, c), self.dtype, x, WORK, chunk)
+            self._centre(em, s, local, c, x, chunk)
             em.v("square", x, x, chunk.elems, WORK)
             em.reduce("sum", x, part if i else stat, chunk, WORK)
             if i:
@@ -164,43 +169,28 @@ class RowLead(Norm):
         em.vs("add", stat, self.eps, stat, lanes, WORK)
         em.v("rsqrt", stat, stat, lanes, WORK)
 
-    def _apply(self, em: Emitter, s: Slice, local: Local, scale: int) -> None:
-        """Multiply rows by their deviation and the scale, take off their means times both, add the shift. scale: in the work format, 0:
-        there is none."""
+    def _apply(self, em: Emitter, s: Slice, local: Local, vectors: Sequence[int]) -> None:
+        """Multiply centred rows by their deviation and the scale, add the shift. vectors: in the work format."""
         column, stat, *rows, factors = s.scratch[1], s.scratch[2], *s.scratch[-self._copies :]
-        shift = s.reads[1 + self.gamma] if self.beta else 0
         for i, c, chunk in self._chunks(local):
-            at, skip = s.reads[0] + local.offset(0, c), c * ITEM_BYTES[WORK]
-            factor = scale + skip if self.gamma else s.consts[1]
-            x = self.widen(em, at, rows[i % len(rows)], chunk.elems)
-            em.gemm(left=stat, right=factor, out=factors, m=local.rows, k=1, n=chunk.cols, r_trs=1, fmt=WORK)
-            if not self.centred and not self.beta:
-                em.vv("mul", x, factors, x, chunk.elems, WORK)
-                if self.wide:
-                    em.cvt(x, at, chunk.elems, WORK, self.dtype)
-                continue
-            y = rows[i % len(rows)]
+            x, at, skip = rows[i % len(rows)], s.reads[0] + local.offset(0, c), c * ITEM_BYTES[WORK]
+            if self.centred:
+                self._centre(em, s, local, c, x, chunk)
+            else:
+                x = self.widen(em, at, x, chunk.elems)
+            scale = vectors[0] + skip if self.gamma else s.consts[1]
+            em.gemm(left=stat, right=scale, out=factors, m=local.rows, k=1, n=chunk.cols, r_trs=1, fmt=WORK)
+            y = x if self.beta or self.wide else at
             em.vv("mul", x, factors, y, chunk.elems, WORK)
-            row, own = factor if self.centred else s.consts[0], shift and shift + c * self._shift_bytes
-            self._add_row(em, column, row, y, WORK, at, self.dtype, chunk, own)
-
-    @property
-    def _shift_bytes(self) -> int:
-        return ITEM_BYTES[self.reads[-1].spec.dtype]
+            if self.beta:
+                self._add_row(em, column, vectors[-1] + skip, y, WORK, at, self.dtype, chunk)
+            elif self.wide:
+                em.cvt(y, at, chunk.elems, WORK, self.dtype)
 
     def _add_row(
-        self,
-        em: Emitter,
-        column: int,
-        row: int,
-        x: int,
-        x_fmt: str,
-        out: int,
-        out_fmt: str,
-        chunk: Local,
-        bias: int = 0,
+        self, em: Emitter, column: int, row: int, x: int, x_fmt: str, out: int, out_fmt: str, chunk: Local
     ) -> None:
-        """out = x + column [rows, 1] * row [1, columns] + bias: a product that is added to x. bias: of the shift, 0: none."""
+        """out = x + column [rows, 1] * row [1, columns]: a product that is added to x."""
         em.gemm(
             left=column,
             right=row,
@@ -214,7 +204,4 @@ class RowLead(Norm):
             psum=x,
             psum_fmt=x_fmt,
             psum_en=1,
-            bias=bias,
-            bias_en=int(bias > 0),
-            bias_fmt=self.reads[-1].spec.dtype,
         )

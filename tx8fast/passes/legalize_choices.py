@@ -44,8 +44,9 @@ def _cut(make: Make, x: Value, behind: float) -> tuple[Value, int, int] | None:
 
 def _on_last(op: Op, least: int) -> bool:
     x = op.operands[0]
-    last = bool(x.shape) and op.attrs["axis"] % len(x.shape) == len(x.shape) - 1
-    return static(x) and last and x.shape[-1] >= least
+    if not static(x) or not x.shape or op.attrs["axis"] % len(x.shape) != len(x.shape) - 1:
+        return False
+    return x.shape[-1] >= least
 
 
 def _from(make: Make, places: Value, parts: int, length: int) -> Value:
@@ -57,7 +58,7 @@ def _from(make: Make, places: Value, parts: int, length: int) -> Value:
 @pattern("arg_reduce")
 def _extreme_of_extremes(op: Op, rw: Rewriter) -> bool:
     fn, last = op.attrs["op"], op.attrs["select_last"]
-    if not static(op.operands[0]) or not _on_last(op, LEAST) or last and op.operands[0].shape[-1] % TILES:
+    if not _on_last(op, LEAST) or last and op.operands[0].shape[-1] % TILES:  # what is filled up would be the last one
         return False
     make = Make(rw, op)
     cut = _cut(make, op.operands[0], -math.inf if fn == "max" else math.inf)
@@ -78,7 +79,7 @@ def _extreme_of_extremes(op: Op, rw: Rewriter) -> bool:
 def _first_of_first(op: Op, rw: Rewriter) -> bool:
     k, largest = op.attrs["k"], op.attrs["largest"]
     x = op.operands[0]
-    if not static(x) or not _on_last(op, LEAST_SORTED) or not k or FEWER * TILES * k >= x.shape[-1]:
+    if not _on_last(op, LEAST_SORTED) or not k or FEWER * TILES * k >= x.shape[-1]:
         return False
     make = Make(rw, op)
     # an undefined number is above all others
