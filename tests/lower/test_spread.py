@@ -18,7 +18,7 @@ from tx8fast.errors import InfeasibleError
 from tx8fast.lower import NotLowerable, rounds
 from tx8fast.lower.rounds import Stream
 from tx8fast.lower.spread import SpreadStream
-from tx8fast.search import planner, streams
+from tx8fast.search import planner
 from tx8fast.search.stream_trial import stream_plan
 from tx8fast.tile.tiling import Plan
 
@@ -79,7 +79,6 @@ def test_layers_of_every_kind(layers, spare, share_min, machine, seed) -> None:
 def test_network_with_planes_in_and_means_out(tmp_path, monkeypatch, batch, dtype) -> None:
     """From the input's planes to the mean, images on 16 tiles and one more behind them."""
     onnxruntime = pytest.importorskip("onnxruntime")
-    monkeypatch.setattr(streams, "STREAM_RATIO", 0.0)  # the network is too small to come near its bound
     monkeypatch.setattr(planner, "stream_plan", lambda *a: favoured(stream_plan(*a), a[0]))
     path = network(tmp_path, batch)
     x = np.random.default_rng(0).standard_normal((batch, 3, 24, 22)).astype(np.float32)

@@ -18,7 +18,6 @@ from tx8fast.errors import InfeasibleError
 from tx8fast.lower import NotLowerable, rounds
 from tx8fast.lower.stream import ConvStream, smallest_first
 from tx8fast.program.verify import verify
-from tx8fast.search import streams
 from tx8fast.search.stream_trial import stream_plan
 
 NO_SHRINK = (Phase.explicit, Phase.generate)
@@ -140,11 +139,10 @@ def network(folder, batch: int):
     return b.save(folder / "net.onnx", (batch, 3, 24, 22), y, (batch, 10))
 
 
-@pytest.mark.parametrize(("batch", "dtype"), [(19, "bf16"), (33, "fp32")])
-def test_network_with_planes_in_and_means_out(tmp_path, monkeypatch, batch, dtype) -> None:
+@pytest.mark.parametrize(("batch", "dtype"), [(19, "bf16"), (47, "fp32")])
+def test_network_with_planes_in_and_means_out(tmp_path, batch, dtype) -> None:
     """One stream from the input's planes to the mean: no image crosses the DDR. 19: the last tile is one image short."""
     onnxruntime = pytest.importorskip("onnxruntime")
-    monkeypatch.setattr(streams, "STREAM_RATIO", 0.0)  # the network is too small to come near its bound
     path = network(tmp_path, batch)
     x = np.random.default_rng(0).standard_normal((batch, 3, 24, 22)).astype(np.float32)
     want = onnxruntime.InferenceSession(str(path)).run(None, {"x": x})[0]
@@ -161,10 +159,9 @@ def test_network_with_planes_in_and_means_out(tmp_path, monkeypatch, batch, dtyp
 @pytest.mark.parametrize("batch", [1, 2, 12])
 @pytest.mark.parametrize(("size", "stride"), [(4, 2), (8, 4), (9, 3), (16, 4)])
 @pytest.mark.slow(but_every=5)
-def test_rows_that_every_window_steps_over_are_not_made(tmp_path, monkeypatch, batch, size, stride) -> None:
+def test_rows_that_every_window_steps_over_are_not_made(tmp_path, batch, size, stride) -> None:
     """One tile per image, and several; bands of rows of one image, and of a tile."""
     onnxruntime = pytest.importorskip("onnxruntime")
-    monkeypatch.setattr(streams, "STREAM_RATIO", 0.0)
     b = CnnBuilder(seed=3)
     y = b.node("Relu", b.conv(b.conv("x", 3, 16, 3), 16, 40, 1, stride))
     left = -(-size // stride)
@@ -178,10 +175,9 @@ def test_rows_that_every_window_steps_over_are_not_made(tmp_path, monkeypatch, b
 
 
 @pytest.mark.parametrize(("batch", "size", "stride"), [(2, 5, 2), (1, 12, 4), (3, 9, 3), (18, 7, 2)])
-def test_weights_shared_by_tiles_of_which_some_have_no_rows(tmp_path, monkeypatch, batch, size, stride) -> None:
+def test_weights_shared_by_tiles_of_which_some_have_no_rows(tmp_path, batch, size, stride) -> None:
     """Of several tiles of an image some have rows that nobody reads, between others: they load no part of the weights."""
     onnxruntime = pytest.importorskip("onnxruntime")
-    monkeypatch.setattr(streams, "STREAM_RATIO", 0.0)
     b = CnnBuilder(seed=3)
     y = b.conv(b.conv("x", 63, 3, 5), 3, 1, 1, stride)
     left = -(-size // stride)
@@ -197,9 +193,8 @@ def test_weights_shared_by_tiles_of_which_some_have_no_rows(tmp_path, monkeypatc
 @pytest.mark.parametrize("batch", [2, 12, 33])
 @pytest.mark.parametrize(("size", "kernel", "stride"), [(3, 2, 2), (9, 2, 4), (16, 3, 5), (17, 1, 3)])
 @pytest.mark.slow(but_every=5)
-def test_rows_behind_the_last_window_of_a_pool(tmp_path, monkeypatch, batch, size, kernel, stride) -> None:
+def test_rows_behind_the_last_window_of_a_pool(tmp_path, batch, size, kernel, stride) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
-    monkeypatch.setattr(streams, "STREAM_RATIO", 0.0)
     b = CnnBuilder(seed=3)
     y = b.node("MaxPool", b.conv("x", 2, 7, 1), kernel_shape=[kernel] * 2, strides=[stride] * 2)
     left = (size - kernel) // stride + 1

@@ -131,6 +131,8 @@ class Chain(Lowering):
 
     positional = True
     overlaps = True
+    #: how an operand that comes as an image may meet the result of an element-wise op
+    image_modes: tuple[str, ...] = ("full",)
 
     def __init__(self, record: GroupRecord, machine: Machine) -> None:
         super().__init__(record, machine)
@@ -169,7 +171,7 @@ class Chain(Lowering):
             assert wire is not None
             if isinstance(low, Intake):
                 stage.planes = wire[1]
-            elif j == 0 if not isinstance(low, Elementwise) else low.modes[j] == "full":
+            elif j == 0 if not isinstance(low, Elementwise) else low.modes[j] in self.image_modes:
                 spec = self.record.ops[member.lead].operands[operand]
                 # a vector beside images of one position has as many elements as they
                 if isinstance(low, Elementwise) and (spec is None or len(spec.shape) != 4):

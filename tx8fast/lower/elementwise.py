@@ -83,12 +83,14 @@ class Elementwise(Lowering):
         lanes = {
             block_size(s.dtype)
             for s, mode in ((out, "full"), *zip(ins, self.modes, strict=True))
-            if mode in ("full", "vector")
+            if mode in ("full", "vector", "items")
         }
         unit[-1] = min(sizes[-1], min(lanes) if self.blocked else 64)
         if self.blocked and len(lanes) > 1:
             # no more channels than the smallest block has: so many lie in the same places whatever the format
             most[-1] = min(lanes)
+        if "items" in self.modes:
+            most[0] = 1  # one vector for all rows of a slice
         self.loop_over(groups, unit, most)
 
     def _check(self, ins: list[TensorSpec], out: TensorSpec) -> None:
@@ -118,13 +120,15 @@ class Elementwise(Lowering):
         return Access(TensorSpec(shape, spec.dtype, layout), dims, self.blocked)
 
     def _mode(self, shape: tuple[int, ...], sizes: tuple[int, ...]) -> str:
-        """How an operand meets the result: full, scalar, vector (channels only), rows (last is 1), expand."""
+        """How an operand meets the result: full, scalar, vector (channels only), items (a vector for each), rows (last is 1), expand."""
         if shape == sizes:
             return "full"
         if math.prod(shape) == 1:
             return "scalar"
         if math.prod(shape[:-1]) == 1 and self.blocked:
             return "vector"
+        if self.blocked and len(sizes) == 3 and shape == (sizes[0], 1, sizes[2]):
+            return "items"
         if shape[:-1] == sizes[:-1] and shape[-1] == 1 and self.blocked:
             return "rows"
         if self.blocked:
@@ -168,7 +172,7 @@ class Elementwise(Lowering):
 
     def _expands(self, mode: str, access: Access) -> bool:
         """True if an operand is brought to full size first: no instruction of this op takes it as it is."""
-        if mode in ("scalar", "vector"):
+        if mode in ("scalar", "vector", "items"):
             return self.op in ("select", "swiglu", "map") or self._first(access)
         return mode in ("expand", "rows")
 
@@ -306,7 +310,7 @@ class Elementwise(Lowering):
         if mode == "rows":
             self._expand_rows(em, src, s.consts[0], dst, local, access.spec.dtype)
             return
-        if mode == "vector":
+        if mode in ("vector", "items"):
             lanes = local.elems // local.rows
             cx = lanes // 64
             full = [(cx, 64 * e, local.rows * 64 * e), (local.rows, 0, 64 * e)]

@@ -71,7 +71,6 @@ class Stream(Lowering, ABC):
     at: dict[tuple, int]  # offsets in the arena: ("fill", key), ("part", key), and what the subclass adds
     held_bytes: dict[tuple, int]  # of everything in `at`
     spm_bytes = 0
-    work_cycles = 0  # of a tile's busiest compute engine, once the code has been timed
     resident: tuple[Fill, ...] = ()  # loaded once, before the first round
     images: int  # that the tiles have
     per_image = 1  # tiles
@@ -80,10 +79,6 @@ class Stream(Lowering, ABC):
     def in_turn(self) -> list[Stream]:
         """The streams that the launch runs one after the other, each on the images behind those of the one before."""
         return [self]
-
-    def even_cycles(self) -> float:
-        """Cycles of the busiest compute engine's work, were it spread over all tiles."""
-        return sum([s.work_cycles * s.tiles / self.machine.n_tiles for s in self.in_turn])
 
     def spread_over_tiles(self, images: int) -> None:
         """Find how many of so many images each tile has. Whether tiles without one are worth it is a matter of price; they load weights for

@@ -47,6 +47,7 @@ Part = tuple[int, tuple[int, ...], tuple[int, ...]]  # member, and factor ranges
 
 class ConvStream(Stream, Chain):
     kind = "conv stream"
+    image_modes = ("full", "items")  # also an image of one position, which gates channels
 
     def __init__(self, record: GroupRecord, machine: Machine, leading: int = 0) -> None:
         """leading: how many of the first images it is about, 0: all."""

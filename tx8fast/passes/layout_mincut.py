@@ -1,24 +1,21 @@
 """The exact answer to the two-form problem of one function: a minimum cut over the ops whose form is a choice.
 
-May import: passes.layout_forms, ir.core. Must not: insert ops. Forms of arguments, results and calls stay as they are.
+May import: passes.layout_forms, passes.min_cut, ir.core. Must not: insert ops. Forms of arguments, results and calls stay as they are.
 
 Blocked is the source side. A value costs its bytes once if any user needs the form it does not have, because
-users share the conversion: per value and direction one auxiliary node stands between producer and users.
+users share the conversion.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING
 
 from tx8fast.ir.core import Op, Value
 from tx8fast.passes.layout_forms import BLOCKED, BOUNDARY, DENSE, FREE, LEANS, exempt, free
+from tx8fast.passes.min_cut import SINK, SOURCE, MinCut
 
 if TYPE_CHECKING:
     from tx8fast.passes.layout_align import Colouring
-
-_ENDLESS = 1 << 60
-_SOURCE, _SINK = 0, 1
 
 
 def improve(c: Colouring) -> int:
@@ -75,91 +72,21 @@ def _boundary_form(c: Colouring, op: Op, i: int) -> str | None:
 
 def _cut(c: Colouring, uses: dict[Value, list[Op | str]]) -> dict[Op, str]:
     """Return the cheapest form of every op whose form is a choice."""
-    flow = _Flow()
+    flow = MinCut()
     node = {op: flow.add() for op in c.either()}
     for op, n in node.items():
         if c.modes[op] == LEANS:
-            flow.edge(_SOURCE, n, 1)  # among equals
+            flow.edge(SOURCE, n, 1)  # among equals
 
     def of(user: Op | str) -> int:
         if type(user) is not str and user in node:
             return node[user]  # type: ignore[index]
         form = user if type(user) is str else c.colours[user]  # type: ignore[index]
-        return _SOURCE if form == BLOCKED else _SINK
+        return SOURCE if form == BLOCKED else SINK
 
     for v, users in uses.items():
         cost = v.type.size_bytes  # type: ignore[attr-defined]
         producer = of(v.op) if v.op is not None and v.op in c.colours else of(c.forms[v])
-        ends = sorted({of(u) for u in users})
-        if ends == [producer]:
-            continue
-        to_dense, to_blocked = flow.add(), flow.add()
-        flow.edge(producer, to_dense, cost)
-        flow.edge(to_blocked, producer, cost)
-        for end in ends:
-            flow.edge(to_dense, end, _ENDLESS)
-            flow.edge(end, to_blocked, _ENDLESS)
+        flow.share(producer, map(of, users), cost)
     blocked = flow.source_side()
     return {op: BLOCKED if n in blocked else DENSE for op, n in node.items()}
-
-
-class _Flow:
-    """Maximum flow by blocking flows (Dinic), iterative, in integers."""
-
-    def __init__(self) -> None:
-        self.adjacent: list[list[int]] = [[], []]
-        self.head: list[int] = []
-        self.room: list[int] = []
-
-    def add(self) -> int:
-        self.adjacent.append([])
-        return len(self.adjacent) - 1
-
-    def edge(self, a: int, b: int, capacity: int) -> None:
-        for x, y, room in ((a, b, capacity), (b, a, 0)):
-            self.adjacent[x].append(len(self.head))
-            self.head.append(y)
-            self.room.append(room)
-
-    def source_side(self) -> set[int]:
-        """Saturate the network; return the nodes the source still reaches."""
-        while _SINK in (level := self._levels()):
-            at = [0] * len(self.adjacent)
-            while self._augment(level, at):
-                pass
-        return set(level)
-
-    def _levels(self) -> dict[int, int]:
-        level = {_SOURCE: 0}
-        queue = deque([_SOURCE])
-        while queue:
-            n = queue.popleft()
-            for e in self.adjacent[n]:
-                if self.room[e] and self.head[e] not in level:
-                    level[self.head[e]] = level[n] + 1
-                    queue.append(self.head[e])
-        return level
-
-    def _augment(self, level: dict[int, int], at: list[int]) -> bool:
-        path: list[int] = []
-        n = _SOURCE
-        while n != _SINK:
-            edges = self.adjacent[n]
-            while at[n] < len(edges):
-                e = edges[at[n]]
-                if self.room[e] and level.get(self.head[e], -1) == level[n] + 1:
-                    break
-                at[n] += 1
-            else:
-                if not path:
-                    return False
-                n = self.head[path.pop() ^ 1]
-                at[n] += 1
-                continue
-            path.append(e)
-            n = self.head[e]
-        amount = min(self.room[e] for e in path)
-        for e in path:
-            self.room[e] -= amount
-            self.room[e ^ 1] += amount
-        return True

@@ -1,12 +1,12 @@
 """Moves transpositions down through element-wise and axis-wise ops, so that those of neighbouring ops meet and cancel.
 
-May import: ir, passes.base, passes.lift_match. Must not: change numbers, or leave more transpositions than before.
+May import: ir, passes.base, passes.lift_match, passes.turn_regions. Must not: change numbers, or leave more transpositions than before.
 Convolutions and pools work channel-last; models that are channel-first put a pair around each of them.
 """
 
 from __future__ import annotations
 
-import math
+from collections import Counter
 from typing import ClassVar
 
 from tx8fast.ir.core import ELEMENTWISE, PURE, Op, Value
@@ -16,33 +16,24 @@ from tx8fast.passes.base import CompilerPass, PassResult
 from tx8fast.passes.canonicalize import PATTERNS as CANONICAL
 from tx8fast.passes.lift_contract import Factors
 from tx8fast.passes.lift_match import is_parameter, made_by, static, used_once
+from tx8fast.passes.turn_regions import Perm, turn_regions, turned_attrs, turned_parameter
 from tx8fast.records import dataclass
 
 
-def _moved(op: Op, rw: Rewriter, operands: list[Value], perm: tuple[int, ...], **attrs) -> None:
+def _moved(op: Op, rw: Rewriter, operands: list[Value], perm: Perm) -> None:
     """Replace `op` by the same op on untransposed operands, transposed afterwards."""
-    known = {n: v for n, v in op.attrs.items() if n not in ("layout_str", "mem_layout")} | attrs
-    made = rw.insert(op.kind, *operands, before=op, **known)
+    made = rw.insert(op.kind, *operands, before=op, **turned_attrs(op, perm))
     rw.replace_with(op, "transpose", made.result, perm=perm)
 
 
-def _inverse(perm: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(perm.index(i) for i in range(len(perm)))
-
-
-def _before(v: Value, perm: tuple[int, ...], rw: Rewriter, op: Op) -> Value | None:
+def _before(v: Value, perm: Perm, rw: Rewriter, op: Op) -> Value | None:
     """The operand that takes the place of `v` if the transposition by `perm` happens after the op."""
     t = made_by(v, "transpose")
     if t is not None and t.attrs["perm"] == perm and used_once(v):
         return t.operands[0]
     if not static(v) or not is_parameter(v):
         return None
-    if math.prod(v.shape) == 1:
-        return v if len(v.shape) <= 1 else rw.insert("reshape", v, before=op, shape=()).result
-    wide = (1,) * (len(perm) - len(v.shape)) + v.shape
-    if v.shape != wide:
-        v = rw.insert("reshape", v, before=op, shape=wide).result
-    return rw.insert("transpose", v, before=op, perm=_inverse(perm)).result
+    return turned_parameter(v, perm, rw, op)
 
 
 @pattern()
@@ -78,13 +69,7 @@ def _through_concat(op: Op, rw: Rewriter) -> bool:
     if len(perms) != 1:
         return False
     perm = perms.pop()
-    _moved(
-        op,
-        rw,
-        [t.operands[0] for t in sources if t is not None],
-        perm,
-        axis=perm[op.attrs["axis"] % len(perm)],
-    )
+    _moved(op, rw, [t.operands[0] for t in sources if t is not None], perm)
     return True
 
 
@@ -93,10 +78,7 @@ def _through_window(op: Op, rw: Rewriter) -> bool:
     t = made_by(op.operands[0], "transpose")
     if t is None or not used_once(t.result):
         return False
-    perm = t.attrs["perm"]
-    back = _inverse(perm)
-    names = ("start", "size", "step") if op.kind == "slice" else ("lo", "hi")
-    _moved(op, rw, [t.operands[0]], perm, **{n: tuple(op.attrs[n][p] for p in back) for n in names})
+    _moved(op, rw, [t.operands[0]], t.attrs["perm"])
     return True
 
 
@@ -105,9 +87,7 @@ def _through_reduce(op: Op, rw: Rewriter) -> bool:
     t = made_by(op.operands[0], "transpose")
     if t is None or not used_once(t.result) or not op.attrs["keepdims"] or not op.attrs["axes"]:
         return False
-    perm = t.attrs["perm"]
-    axes = tuple(sorted(perm[a % len(perm)] for a in op.attrs["axes"]))
-    _moved(op, rw, [t.operands[0]], perm, axes=axes)
+    _moved(op, rw, [t.operands[0]], t.attrs["perm"])
     return True
 
 
@@ -148,5 +128,10 @@ class SinkTransposes(CompilerPass):
     name: ClassVar[str] = "sink-transposes"
 
     def run(self, program: IRProgram) -> PassResult:
-        result = rewrite_greedily(program.ctx, program.module, (*PATTERNS, *CANONICAL))
-        return PassResult(result.changed, {**result.applied, "dead": result.dead})
+        applied: Counter[str] = Counter()
+        turned = 1
+        while turned:  # every time fewer bytes are transposed
+            result = rewrite_greedily(program.ctx, program.module, (*PATTERNS, *CANONICAL))
+            turned = turn_regions(program)
+            applied.update({**result.applied, "dead": result.dead, "turned": turned})
+        return PassResult(any(applied.values()), {name: n for name, n in applied.items() if n or name == "dead"})

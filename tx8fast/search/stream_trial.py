@@ -58,7 +58,6 @@ def _cycles(low: Stream, machine: Machine, images: int) -> int:
 def _simulate(low: Stream, machine: Machine, code: StreamCode | SpreadCode) -> int:
     rows = code.for_tile(0)
     b = Columns(machine, rows)
-    low.work_cycles = max(int(b.fixed[b.kind == unit].sum()) for unit in (NE, CT))
     at = {
         name: rows["opcode"] == isa.INSTRUCTIONS[name].OPCODE for name in ("send", "recv", "barrier_sub", "send_wait")
     }

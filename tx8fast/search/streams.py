@@ -3,8 +3,8 @@
 May import: graph_table, lower, machine, search.*. Must not: emit programs.
 
 Repeated blocks arrive as calls; those of convolutions are inlined first, since an image should not leave scratchpad at
-the border of a block. Then the longest stretches that fit are found. Where one comes so close to the bound that no
-other cut is worth a trial it is taken at once; everything else goes through `grouping`.
+the border of a block. Then the longest stretches that fit are found, with which `grouping` compares all other cuts: groups are priced
+quickly, and only those below the stream are tried.
 """
 
 from __future__ import annotations
@@ -14,55 +14,30 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tx8fast.errors import InfeasibleError
-from tx8fast.graph_table import FunctionTable, GraphTable, GroupRecord, OpRecord, Record, Step
+from tx8fast.graph_table import FunctionTable, GraphTable, GroupRecord, OpRecord, Step
 from tx8fast.lower import NotLowerable
 from tx8fast.lower.chain import WINDOWS
 from tx8fast.lower.intake import takes_in
-from tx8fast.lower.rounds import Stream as LoweredStream
 from tx8fast.lower.sequence import may_stream
 from tx8fast.lower.sequence_members import NORMS
 from tx8fast.lower.sequences import BINARY, UNARY
-from tx8fast.lower.transfer import spec_bytes
-from tx8fast.machine import Machine
-from tx8fast.records import dataclass
 from tx8fast.search.grouping import CHAIN, Option, merge, narrow_places, order_steps, uses
 from tx8fast.search.planning import Planner
-from tx8fast.tile.tiling import Planned
 
-STREAM_RATIO = 0.6  # of the bound
 MEMBERS = CHAIN | {"reduce"}
 SEQUENCE = frozenset({*BINARY, *UNARY, *NORMS, "gemm", "contract", "softmax", "swiglu"})
 MAX_SEQUENCE = 48  # steps of a stream of sequences
 ATTENTION_OPS = 3  # in one at least
 
 
-@dataclass(frozen=True)
-class Stream:
-    """Steps [start, end) of a function as one stream."""
-
-    start: int
-    end: int
-    step: Step
-    near_bound: bool
-
-
 def stream_table(table: GraphTable, planner: Planner) -> dict[str, list[Option]]:
-    """Order the steps and replace them by streams where that comes close to the bound. Return the other streams by
-    function: options that `group_table` compares with all other cuts."""
+    """Order the steps. Return the streams by function: options that `group_table` compares with all other cuts."""
     options: dict[str, list[Option]] = {}
     for fn in table.functions.values():
-        steps, out = order_steps(fn), []
-        at = 0
+        fn.steps = steps = order_steps(fn)
         found = [*_streams(fn, steps, planner), *_sequences(fn, steps, planner)]
-        for s in sorted(found, key=lambda s: s.start):
-            out += steps[at : s.start]
-            at = s.end
-            if s.near_bound:
-                out.append(s.step)
-                continue
-            options.setdefault(fn.name, []).append((len(out), len(out) + s.end - s.start, s.step))
-            out += steps[s.start : s.end]
-        fn.steps = out + steps[at:]
+        if found:
+            options[fn.name] = sorted(found, key=lambda option: option[0])
     return options
 
 
@@ -106,15 +81,15 @@ def _is_chain(callee: FunctionTable) -> bool:
     kinds = [s.record.kind if s.record is not None else "" for s in callee.steps]
     made = {v for s in callee.steps for v in s.outputs}
     own = set(callee.results) <= made and len(set(callee.results)) == len(callee.results)
-    return own and CHAIN.issuperset(kinds) and any(k in WINDOWS for k in kinds)
+    return own and MEMBERS.issuperset(kinds) and any(k in WINDOWS for k in kinds)
 
 
-def _streams(fn: FunctionTable, steps: list[Step], planner: Planner) -> list[Stream]:
+def _streams(fn: FunctionTable, steps: list[Step], planner: Planner) -> list[Option]:
     """Return the longest runs of convolutions, pools and what lies between them that go through scratchpad as whole
     images."""
     used, narrow = uses(fn, steps), narrow_places(fn, steps)
     kinds = [s.record.kind if s.record is not None else "" for s in steps]
-    out: list[Stream] = []
+    out: list[Option] = []
     start = 0
     while start < len(steps):
         begin = start + _intake(steps[start : start + 3])
@@ -127,18 +102,18 @@ def _streams(fn: FunctionTable, steps: list[Step], planner: Planner) -> list[Str
             found = _longest(ends, lambda e, start=start: _stream(fn, steps, start, e, used, planner))
         if found is not None:
             out.append(found)
-        start = start + 1 if found is None else found.end
+        start = start + 1 if found is None else found[1]
     return out
 
 
-def _sequences(fn: FunctionTable, steps: Sequence[Step], planner: Planner) -> list[Stream]:
+def _sequences(fn: FunctionTable, steps: Sequence[Step], planner: Planner) -> list[Option]:
     """Return runs of a transformer's steps, attention among them, that begin and end with one value and go through
     scratchpad as whole sequences: the longest first."""
     used, narrow = uses(fn, steps), narrow_places(fn, steps, 3)
     kinds = [s.record.kind if s.record is not None else "" for s in steps]
-    out: list[Stream] = []
+    out: list[Option] = []
     for start in [i for i, one in enumerate(narrow[:-1]) if one]:
-        if out and start < out[-1].end:
+        if out and start < out[-1][1]:
             continue
         end = start
         while end < len(steps) and kinds[end] in SEQUENCE and end - start < MAX_SEQUENCE:
@@ -153,12 +128,11 @@ def _sequences(fn: FunctionTable, steps: Sequence[Step], planner: Planner) -> li
 
 def _sequence(
     fn: FunctionTable, steps: Sequence[Step], start: int, end: int, used: dict[int, set[int]], planner: Planner
-) -> Stream | None:
+) -> Option | None:
     merged = merge(fn, steps[start:end], set(range(start, end)), used, in_stream)
     if merged is None or not isinstance(merged.record, GroupRecord) or not may_stream(merged.record, planner.machine):
         return None
-    # other cuts stay options: groups are priced quickly, and only those below the stream are tried
-    return Stream(start, end, merged, False) if _planned(merged, planner) is not None else None
+    return (start, end, merged) if _planned(merged, planner) else None
 
 
 def _intake(steps: Sequence[Step]) -> int:
@@ -182,7 +156,7 @@ def is_sequence(kinds: Sequence[str]) -> bool:
     return "softmax" in kinds and len(kinds) <= MAX_SEQUENCE and SEQUENCE.issuperset(kinds)
 
 
-def _longest(ends: Sequence[int], stream: Callable[[int], Stream | None]) -> Stream | None:
+def _longest(ends: Sequence[int], stream: Callable[[int], Option | None]) -> Option | None:
     """Return the stream with the last end: if one image is too large, that ends all longer runs."""
     found = None
     lo, hi = 0, len(ends)
@@ -199,7 +173,7 @@ def _longest(ends: Sequence[int], stream: Callable[[int], Stream | None]) -> Str
 
 def _stream(
     fn: FunctionTable, steps: Sequence[Step], start: int, end: int, used: dict[int, set[int]], planner: Planner
-) -> Stream | None:
+) -> Option | None:
     """Return the steps as one stream, or None if that does not fit."""
     kinds = [s.record.kind for s in steps[start:end] if s.record is not None]
     if sum(k in WINDOWS for k in kinds) < 2:
@@ -207,26 +181,14 @@ def _stream(
     merged = merge(fn, steps[start:end], set(range(start, end)), used, in_stream)
     if merged is None or not isinstance(merged.record, GroupRecord):
         return None
-    found = _planned(merged, planner)
-    if found is None:
-        return None
-    work = found.low.even_cycles() if isinstance(found.low, LoweredStream) else 0.0
-    near = found.plan.estimate_cycles * STREAM_RATIO <= _bound(merged.record, work, planner.machine)
-    return Stream(start, end, merged, near)
+    return (start, end, merged) if _planned(merged, planner) else None
 
 
-def _planned(merged: Step, planner: Planner) -> Planned | None:
-    """Return the plan of merged steps, or None if they are no stream or do not fit."""
+def _planned(merged: Step, planner: Planner) -> bool:
+    """Return whether merged steps are a stream that fits."""
     assert merged.record is not None
     try:
-        return planner.plan(merged.record, merged.name)
+        planner.plan(merged.record, merged.name)
     except (NotLowerable, InfeasibleError):
-        return None
-
-
-def _bound(record: Record, work_cycles: float, machine: Machine) -> float:
-    """Cycles that other plans of the group hardly beat: a compute engine's work, spread over all tiles, and all operands and results
-    once over DDR."""
-    specs = [s for s in (*record.operands, *record.results) if s is not None]
-    moved = sum(spec_bytes(s) for s in specs) / machine.ddr_bytes_per_cycle
-    return max(moved, work_cycles)
+        return False
+    return True

@@ -146,7 +146,7 @@ def _ew_rule(cost: int, engine: str = "ct"):
 
 def broadcast_align(op: Op) -> str:
     """Return "both" if every operand is of the result's shape, but for leading dimensions of 1 if its blocks lie alike without them, scalar,
-    a last-dim vector or one value per row."""
+    a last-dim vector, one such per item of a batch, or one value per row."""
     out = op.results[0].shape
     for v in op.operands:
         s = getattr(v.type, "shape", None)
@@ -155,7 +155,7 @@ def broadcast_align(op: Op) -> str:
         wide = (1,) * (len(out) - len(s)) + s
         if all(d == 1 for d in wide[:-1]) and wide[-1] in (1, out[-1]):
             continue
-        if wide == out[:-1] + (1,):
+        if wide == out[:-1] + (1,) or len(s) > 2 and s == (out[0], *(1,) * (len(out) - 2), out[-1]):
             continue
         if wide == out and len(s) > 1 and all(type(d) is int for d in s) and npc(s) == npc(wide):
             continue
