@@ -5,6 +5,7 @@ May import: graph_table, isa, machine, numerics. Must not: search, place buffers
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from tx8fast.collectives import KINDS
@@ -23,6 +24,7 @@ from tx8fast.lower.dense_ops import as_rows
 from tx8fast.lower.elementwise import Elementwise
 from tx8fast.lower.fused import Fused
 from tx8fast.lower.kernel_core import KernelCore
+from tx8fast.lower.long_reduce import LongReduce
 from tx8fast.lower.lookup import LOOKUPS, Lookup
 from tx8fast.lower.members import NORMS
 from tx8fast.lower.movement import ChannelNorm, Movement
@@ -33,6 +35,7 @@ from tx8fast.lower.score_ops import is_attention
 from tx8fast.lower.sequence import SequenceStream
 from tx8fast.lower.spread import SpreadStream
 from tx8fast.lower.stream import ConvStream
+from tx8fast.lower.windows import MAX_EXTENT
 from tx8fast.machine import Machine
 
 MAX_BANDED = 10  # convolutions and pools of a chain by bands of rows: each widens the bands of those before it
@@ -40,11 +43,14 @@ Family = Callable[[OpRecord, Machine], Lowering]
 
 
 def _reduce(record: OpRecord, machine: Machine) -> Lowering:
-    """A reduction over channels, else over positions."""
+    """A reduction over channels, else over positions: few, or many."""
     x = record.operands[0]
     rank = len(x.shape) if x is not None else 0
-    over_channels = record.kind in Reduce.takes and rank > 0 and rank - 1 in {a % rank for a in record.attr("axes")}
-    return (Reduce if over_channels else PositionReduce)(record, machine)
+    axes = {a % rank for a in record.attr("axes")} if rank else set()
+    if record.kind in Reduce.takes and rank - 1 in axes:
+        return Reduce(record, machine)
+    many = x is not None and math.prod([x.shape[a] for a in axes]) > MAX_EXTENT
+    return (LongReduce if many else PositionReduce)(record, machine)
 
 
 _ALONE = (Contraction, Pool, BatchNorm, Softmax, Norm, Rope, ChannelNorm, Lookup, Movement, Elementwise)

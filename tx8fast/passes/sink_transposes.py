@@ -6,6 +6,7 @@ Convolutions and pools work channel-last; models that are channel-first put a pa
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import ClassVar
 
@@ -16,7 +17,7 @@ from tx8fast.passes.base import CompilerPass, PassResult
 from tx8fast.passes.canonicalize import PATTERNS as CANONICAL
 from tx8fast.passes.lift_contract import Factors
 from tx8fast.passes.lift_match import is_parameter, made_by, static, used_once
-from tx8fast.passes.turn_regions import Perm, turn_regions, turned_attrs, turned_parameter
+from tx8fast.passes.turn_regions import Perm, transposed_bytes, turn_regions, turned_attrs, turned_parameter
 from tx8fast.records import dataclass
 
 
@@ -129,9 +130,11 @@ class SinkTransposes(CompilerPass):
 
     def run(self, program: IRProgram) -> PassResult:
         applied: Counter[str] = Counter()
-        turned = 1
-        while turned:  # every time fewer bytes are transposed
+        moved, turned = math.inf, 1
+        while turned:
             result = rewrite_greedily(program.ctx, program.module, (*PATTERNS, *CANONICAL))
-            turned = turn_regions(program)
-            applied.update({**result.applied, "dead": result.dead, "turned": turned})
+            applied.update({**result.applied, "dead": result.dead})
+            moved, before = transposed_bytes(program), moved
+            turned = turn_regions(program) if moved < before else 0
+            applied["turned"] += turned
         return PassResult(any(applied.values()), {name: n for name, n in applied.items() if n or name == "dead"})

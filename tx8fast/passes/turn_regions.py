@@ -35,6 +35,19 @@ def _is_view(v: Value, perm: Perm) -> bool:
     return moved == sorted(moved)
 
 
+def _cost(v: Value, perm: Perm) -> int:
+    """Return the bytes that another order of a value moves, as a view of the same bytes one, so that there are few of these too."""
+    if is_parameter(v):
+        return 0
+    return 1 if _is_view(v, perm) else v.type.size_bytes  # type: ignore[attr-defined]
+
+
+def transposed_bytes(program: IRProgram) -> int:
+    """Return the bytes of all that is transposed."""
+    found = (op for fn in program.functions for op in fn.walk() if op.kind == "transpose" and static(op.result))
+    return sum([_cost(op.operands[0], op.attrs["perm"]) for op in found])
+
+
 def permutes(op: Op, perm: Perm) -> bool:
     """True for the transposition by `perm`, also where it is a view."""
     if op.kind == "transpose":
@@ -137,10 +150,7 @@ class _Region:
         return SOURCE if op is not None and permutes(op, self.perm if makes else self.back) else SINK
 
     def _cost(self, v: Value) -> int:
-        """Return the bytes that another order of a value moves, as a view of the same bytes one, so that there are few of these too."""
-        if is_parameter(v):
-            return 0
-        return 1 if _is_view(v, self.back) else v.type.size_bytes  # type: ignore[attr-defined]
+        return _cost(v, self.back)
 
     def _bytes(self, values: list[tuple[Value, list[Op]]], turned: set[Op]) -> int:
         def first(op: Op | None, makes: bool) -> bool:

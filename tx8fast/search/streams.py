@@ -28,6 +28,7 @@ MEMBERS = CHAIN | {"reduce"}
 SEQUENCE = frozenset({*BINARY, *UNARY, *NORMS, "gemm", "contract", "softmax", "swiglu"})
 MAX_SEQUENCE = 48  # steps of a stream of sequences
 ATTENTION_OPS = 3  # in one at least
+NEAR = 3  # places before the end of a stream, and behind its begin, where another one ends or begins
 
 
 def stream_table(table: GraphTable, planner: Planner) -> dict[str, list[Option]]:
@@ -86,9 +87,10 @@ def _is_chain(callee: FunctionTable) -> bool:
 
 def _streams(fn: FunctionTable, steps: list[Step], planner: Planner) -> list[Option]:
     """Return the longest runs of convolutions, pools and what lies between them that go through scratchpad as whole
-    images."""
+    images, and somewhat shorter ones, for what lies before or behind may do better with an op of theirs."""
     used, narrow = uses(fn, steps), narrow_places(fn, steps)
     kinds = [s.record.kind if s.record is not None else "" for s in steps]
+    stream = lambda start, end: _stream(fn, steps, start, end, used, planner)  # noqa: E731
     out: list[Option] = []
     start = 0
     while start < len(steps):
@@ -99,10 +101,15 @@ def _streams(fn: FunctionTable, steps: list[Step], planner: Planner) -> list[Opt
         found = None
         if narrow[start]:
             ends = [e for e in range(begin + 2, end + 1) if narrow[e]]
-            found = _longest(ends, lambda e, start=start: _stream(fn, steps, start, e, used, planner))
-        if found is not None:
-            out.append(found)
-        start = start + 1 if found is None else found[1]
+            found = _longest(ends, lambda e, start=start: stream(start, e))
+        if found is None:
+            start += 1
+            continue
+        inside = [e for e in range(begin + 2, found[1]) if narrow[e]]
+        shorter = [(start, e) for e in inside[-NEAR:] if found[1] < len(steps)]
+        shorter += [(b, found[1]) for b in inside[:NEAR] if start]
+        out += [s for s in (found, *(stream(*ends) for ends in shorter)) if s is not None]
+        start = found[1]
     return out
 
 

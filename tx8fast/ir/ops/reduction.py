@@ -70,10 +70,13 @@ def _reduce_engine(op: Op) -> str:
 #: elements per tile that a reduction over positions holds: one channel block, twice, of 4 bytes in 3 MiB
 _MAX_HELD = 5000
 _MAX_EXTENT, _MAX_CHANNELS = 4096, 16384
+#: blocks of channels of all images together from which on few tiles have nothing to do: of 4, 2 and 1 a sum in parts that lie anywhere takes
+#: 0.9 to 0.5 times as long, of 9 and 16 1.7 and 1.6 times (means of 4,690 to 40,000 positions in bf16)
+_LANES, _ENOUGH = 64, 8
 
 
 def _over_positions(op: Op) -> bool:
-    """True for axes between image and channel, those of one image at a time within scratchpad."""
+    """True for axes between image and channel: all of them, or those of one image at a time within scratchpad."""
     shape = op.operands[0].type.shape  # type: ignore[attr-defined]
     rank = len(shape)
     axes = sorted({a % rank for a in op.attrs["axes"]}) if rank else []
@@ -83,6 +86,8 @@ def _over_positions(op: Op) -> bool:
     adjacent = axes == list(range(axes[0], axes[-1] + 1)) and (axes[0] == 1 or inner)
     summed = math.prod(shape[a] for a in axes)
     rows = math.prod(shape[1:-1]) // max(1, summed)
+    if rows == 1 and summed > _MAX_EXTENT:  # slice by slice, of an image's block on one tile
+        return adjacent and shape[-1] <= _MAX_CHANNELS and shape[0] * -(-shape[-1] // _LANES) >= _ENOUGH
     held = (1 if inner else rows) * (summed + 1)
     return adjacent and 0 < held <= _MAX_HELD and max(rows, summed) <= _MAX_EXTENT and shape[-1] <= _MAX_CHANNELS
 
