@@ -74,8 +74,8 @@ def _through_concat(op: Op, rw: Rewriter) -> bool:
     return True
 
 
-@pattern("slice", "pad")
-def _through_window(op: Op, rw: Rewriter) -> bool:
+@pattern("slice")
+def _through_slice(op: Op, rw: Rewriter) -> bool:
     t = made_by(op.operands[0], "transpose")
     if t is None or not used_once(t.result):
         return False
@@ -116,7 +116,7 @@ def _through_views(op: Op, rw: Rewriter) -> bool:
 PATTERNS: tuple[Pattern, ...] = (
     _through_elementwise,
     _through_concat,
-    _through_window,
+    _through_slice,
     _through_reduce,
     _through_views,
 )

@@ -118,7 +118,7 @@ class _Region:
         self.node = {op: graph.add() for op in self.ops if turns(op, len(self.perm)) and not touches_storage(op)}
         values = [*self._values()]
         for v, users in values:
-            graph.share(self._side(v.op, True), (self._side(u, False) for u in users), self._cost(v))
+            graph.share(self._side(v.op, True), (self._side(u, False) for u in users), _cost(v, self.back))
         before = graph.source_side() if values else set()
         turned = {op for op, n in self.node.items() if n in before}
         if not turned or self._bytes(values, turned) >= self._bytes(values, set()):
@@ -149,14 +149,14 @@ class _Region:
             return self.node[op]
         return SOURCE if op is not None and permutes(op, self.perm if makes else self.back) else SINK
 
-    def _cost(self, v: Value) -> int:
-        return _cost(v, self.back)
-
     def _bytes(self, values: list[tuple[Value, list[Op]]], turned: set[Op]) -> int:
+        """Return the bytes that are transposed, views left out."""
+
         def first(op: Op | None, makes: bool) -> bool:
             return op in turned if op in self.node else self._side(op, makes) == SOURCE
 
-        return sum(self._cost(v) for v, users in values if any(first(u, False) != first(v.op, True) for u in users))
+        costs = (_cost(v, self.back) for v, users in values if any(first(u, False) != first(v.op, True) for u in users))
+        return sum([n for n in costs if n > 1])
 
     def _rewrite(self, turned: set[Op], rw: Rewriter) -> None:
         known: dict[Value, Value] = {op.result: op.operands[0] for op in self.ops if self._makes(op)}
