@@ -109,3 +109,41 @@ def long_rows(d: Draft) -> None:
             x = d.op("LpNormalization", x, axis=-1, p=2)
         else:
             x = d.op(d.pick(["Relu", "Tanh", "Neg"]), x)
+
+
+@idiom
+def gated(d: Draft) -> None:
+    """Channels times what is made of their means or largest values: squeeze-and-excite, by convolutions or matrix products, with several
+    readers of what is gated, and in either order of dimensions."""
+    c, size = d.pick([3, 16, 24, 64, 100, 130]), d.pick([(1, 1), (3, 5), (8, 8), (9, 4), (66, 65)])
+    x = d.input(d.draw((d.pick([1, 1, 2, 3, 5]), c, *size)))
+    last = d.chance(0.2)
+    if d.chance(0.7):
+        n = d.pick([c, 24, 64, 80])
+        x = d.op("Conv", x, d.floats(x, (n, c, 1, 1), scale=c**-0.5), d.floats(x, (n,)))
+        x = d.op(d.pick(["Relu", "Sigmoid", "HardSwish"]), x)
+    for _ in range(d.pick([1, 1, 2])):
+        batch, c = x.shape[:2]
+        axes = d.ints(2, 3)
+        y = d.op("Transpose", x, perm=[0, 2, 3, 1]) if last else x
+        if last:
+            axes = d.ints(1, 2)
+        means = [d.op("ReduceMean", y, axes, keepdims=1), d.op(d.pick(["ReduceMax", "ReduceMin"]), y, axes, keepdims=1)]
+        z = means[0] if d.chance(0.7) else d.op("Add", *means)
+        if last:
+            z = d.op("Transpose", z, perm=[0, 3, 1, 2])
+        mid = d.pick([1, 6, 33])
+        flat = d.chance(0.4)
+        z = d.op("Reshape", z, d.ints(batch, c)) if flat else z
+        for a, b in ((c, mid), (mid, c)):
+            w = d.floats(x, (b, a) if flat else (b, a, 1, 1), scale=a**-0.5)
+            z = d.op("Gemm", z, w, d.floats(x, (b,)), transB=1) if flat else d.op("Conv", z, w, d.floats(x, (b,)))
+            z = d.op("Relu" if b == mid else d.pick(["Sigmoid", "HardSigmoid", "Tanh"]), z)
+        z = d.op("Reshape", z, d.ints(batch, c, 1, 1)) if flat else z
+        gated = d.op(d.pick(["Mul", "Mul", "Mul", "Add", "Sub", "Max"]), *((x, z) if d.chance(0.5) else (z, x)))
+        if d.chance(0.4):
+            gated = d.op("Add", gated, x)
+        n = d.pick([c, 8, 70])
+        x = d.op("Conv", gated, d.floats(x, (n, c, 1, 1), scale=c**-0.5), d.floats(x, (n,)) if d.chance(0.5) else None)
+        if n == c and d.chance(0.5):
+            x = d.op("Add", x, gated)
