@@ -122,6 +122,28 @@ def regnet(path: Path) -> Path:
     return b.save(path, (8, 3, 224, 224), y, (8, 440))
 
 
+def excited(path: Path) -> Path:
+    """Write the first stages of EfficientNet-B0 at 224 x 224, batch 8: squeeze-and-excite blocks, the first over 112 x 112 positions."""
+    b = CnnBuilder(fill=0.01)
+
+    def silu(x: str) -> str:
+        return b.node("Mul", x, b.node("Sigmoid", x))
+
+    y, cin = silu(b.conv("x", 3, 32, 3, 2)), 32
+    for grow, cout, count, first, kernel in ((1, 16, 1, 1, 3), (6, 24, 2, 2, 3), (6, 40, 2, 2, 5)):
+        for i in range(count):
+            stride, mid = first if i == 0 else 1, cin * grow
+            z = silu(b.conv(y, cin, mid, 1)) if grow > 1 else y
+            z = silu(b.conv(z, mid, mid, kernel, stride, mid))
+            gate = silu(b.conv(b.node("GlobalAveragePool", z), mid, cin // 4, 1))
+            z = b.node("Mul", z, b.node("Sigmoid", b.conv(gate, cin // 4, mid, 1)))
+            z = b.conv(z, mid, cout, 1)
+            y = b.node("Add", y, z) if stride == 1 and cin == cout else z
+            cin = cout
+    y = b.node("Flatten", b.node("GlobalAveragePool", silu(b.conv(y, cin, 160, 1))))
+    return b.save(path, (8, 3, 224, 224), y, (8, 160))
+
+
 def audio(path: Path) -> Path:
     """Write what is around the layers of a wav2vec 2.0 base: windows over a second of sound, and the convolution that gives places, 16
     groups of 48 channels with 128 taps."""
@@ -208,6 +230,7 @@ def _all() -> dict[str, Case]:
         "mobilenet-v2": {"batch 8": Case(lambda folder: mobilenet(folder / "net.onnx"), {"dtype": "bf16"})},
         "elementwise": {"dense": Case(lambda folder: elementwise(folder / "net.onnx"), {"dtype": "bf16"})},
         "regnety stages": {"batch 8": Case(lambda folder: regnet(folder / "net.onnx"), {"dtype": "bf16"})},
+        "efficientnet stages": {"batch 8": Case(lambda folder: excited(folder / "net.onnx"), {"dtype": "bf16"})},
         "wav2vec2 ends": {"a second": Case(lambda folder: audio(folder / "net.onnx"), {"dtype": "bf16"})},
         "next token": {"of 50,257": Case(lambda folder: next_token(folder / "net.onnx"), {"dtype": "bf16"})},
         "segmenter": {"batch 1": Case(lambda folder: segmenter(folder / "net.onnx"), {"dtype": "bf16"})},

@@ -89,6 +89,8 @@ class SpreadCode:
             rows["worker"] = WORK
             self.rows.append(rows)
         i = low.parts[p][0]
+        if low.alike(i):
+            return  # who needs it has made it
         if p + 1 == len(low.parts) or low.parts[p + 1][0] != i:
             of = [q for q, part in enumerate(low.parts) if part[0] == i]
             self._gather(("op", i), [[r for q in of for r in low.runs(q, k)] for k in range(low.per_image)])
