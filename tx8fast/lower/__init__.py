@@ -46,8 +46,8 @@ def _reduce(record: OpRecord, machine: Machine) -> Lowering:
     """A reduction over channels, else over positions: few, or many."""
     x = record.operands[0]
     rank = len(x.shape) if x is not None else 0
-    axes = {a % rank for a in record.attr("axes")} if rank else set()
-    if record.kind in Reduce.takes and rank - 1 in axes:
+    axes = {a % rank for a in record.attr("axes")} if rank and record.kind in Reduce.takes else set()
+    if rank - 1 in axes:
         return Reduce(record, machine)
     many = x is not None and math.prod([x.shape[a] for a in axes]) > MAX_EXTENT
     return (LongReduce if many else PositionReduce)(record, machine)
