@@ -140,6 +140,29 @@ def test_two_products_in_turn_stay_where_longer_slices_take_longer(monkeypatch: 
     assert bands.undisturbed(before, (), CHIP) is before
 
 
+def test_a_plan_that_waits_less_for_banks_is_taken_from_those_nearby(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of those that take little longer by themselves, the one that takes least with banks; none if all lose as much, or take longer
+    than is lost."""
+    case, before = feed_forward(256, 1216)
+    share = lost_share(before.tiling)
+    assert share > 0.02
+    calm = {
+        length: Tiling(before.low, before.plan.but(slices=(before.plan.slices[0], length))) for length in (192, 320)
+    }
+    assert all(lost_share(t) < share / 2 for t in calm.values())
+    monkeypatch.setattr(bands, "_longer", lambda *given: [])
+    monkeypatch.setattr(bands, "in_bands", lambda *given: None)
+
+    def taken(**cycles: float) -> Tiling:
+        """Return the plan if others take so many times its cycles."""
+        near = [calm[int(n[1:])].but(estimate_cycles=int(x * before.plan.estimate_cycles)) for n, x in cycles.items()]
+        return bands.undisturbed(before, [before.tiling, *near], CHIP).tiling
+
+    assert taken(_192=1.01, _320=1 + share / 4).plan.slices[1] == 192
+    assert taken(_192=1.001 + share).plan == before.plan
+    assert taken().plan == before.plan
+
+
 @pytest.mark.slow
 def test_a_plan_with_bands_comes_back_from_a_file(tmp_path: Path) -> None:
     """The down projection of a Llama layer of 8 billion parameters has one, and is what its file says."""

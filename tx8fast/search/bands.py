@@ -1,6 +1,6 @@
 """Plans whose slices' sums disturb each other in the banks, made with longer slices of the reduction where there is room.
 
-May import: graph_table, lower, machine, tile, search.trial. Must not: enumerate plans.
+May import: graph_table, lower, machine, tile, search.{planner, trial}. Must not: enumerate plans.
 
 A product that reads and writes partial sums at the full rate of a port, beside its operands, waits for banks, whatever phases
 buffers have; with a longer slice of the reduction its sums come at a lower rate. Room for that is where a result's slice takes the place of
@@ -16,14 +16,16 @@ from dataclasses import replace
 from tx8fast.lower import in_bands
 from tx8fast.lower.base import Lowering, round_up
 from tx8fast.machine import Machine
+from tx8fast.search.planner import EQUAL
 from tx8fast.search.trial import PlanTimer
 from tx8fast.tile.phases import FREE, lost_share
 from tx8fast.tile.tiling import Plan, Planned, Tiling
 
 
 def undisturbed(planned: Planned, near: Sequence[Tiling], machine: Machine) -> Planned:
-    """Return the plan, or one with the parts, rows and columns of one that takes about as long, and longer slices of the reduction: in
-    bands, whose products lose less to banks than it takes longer, or of two products in turn, if it takes less with what banks cost."""
+    """Return the plan, or another one if that takes less with what banks cost: of those that take about as long without (near, the
+    fastest first), or with longer slices of the reduction. These are in bands, with the parts, rows and columns of a plan that takes
+    as long, or of two products in turn."""
     tiling = planned.tiling
     if planned.low.variant or planned.reason or not tiling.sums or tiling.plan.kept:
         return planned
@@ -33,11 +35,13 @@ def undisturbed(planned: Planned, near: Sequence[Tiling], machine: Machine) -> P
     low = in_bands(planned.low.record, machine) if share > 1 - FREE else None
     if low is not None:
         low.sharing = planned.low.sharing
-        plans = [t.plan for t in (tiling, *near) if not t.plan.kept]
+        most = EQUAL * tiling.plan.estimate_cycles
+        plans = [t.plan for t in (tiling, *near) if not t.plan.kept and t.plan.estimate_cycles <= most]
         banded = [made for plan in plans if (made := _longest(low, plan, room_bytes)) is not None]
         options += sorted(banded, key=lambda option: math.prod(option.trips))[:1]
     timers = {low: PlanTimer(low, machine) for low in dict.fromkeys([option.low for option in options])}
     timed = [option.but(estimate_cycles=timers[option.low].final(option)) for option in options]
+    timed += [t for t in near if t.plan.estimate_cycles < tiling.plan.estimate_cycles * (1 + share)]
     costs = [option.plan.estimate_cycles * (1 + lost_share(option)) for option in timed]
     if min(costs, default=math.inf) >= tiling.plan.estimate_cycles * (1 + share):
         return planned

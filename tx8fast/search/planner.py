@@ -72,7 +72,7 @@ class Draft:
         self.low, self.machine, self.name = low, machine, name
         only = only_plan(low, machine, name)
         self.only = Tiling(low, only) if only is not None else None
-        self.near: list[Tiling] = []  # plans that take about as long as the best one
+        self.near: list[Tiling] = []  # plans that take about as long as the best one, the fastest first
         if only is not None:
             self.bound = float(only.estimate_cycles)
             return
@@ -159,8 +159,9 @@ class Draft:
         trials.time()
         trials.compare()
         assert trials.best is not None
-        most = EQUAL * trials.best.plan.estimate_cycles
-        self.near = [t for t in trials.all if t.plan.estimate_cycles <= most]
+        most = NEAR * trials.best.plan.estimate_cycles
+        near = [t for t in trials.all if t.plan.estimate_cycles <= most]
+        self.near = sorted(near, key=lambda t: t.plan.estimate_cycles)
         return trials.best.but(runner_up=trials.runner_up and trials.runner_up.plan)
 
 
