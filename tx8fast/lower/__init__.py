@@ -16,6 +16,7 @@ from tx8fast.lower.banded import Banded
 from tx8fast.lower.base import Lowering, NotLowerable
 from tx8fast.lower.batchnorm import BatchNorm
 from tx8fast.lower.chain import WINDOWS
+from tx8fast.lower.channel_moves import ChannelMoves
 from tx8fast.lower.collective import Collective
 from tx8fast.lower.contraction import Contraction
 from tx8fast.lower.conv_chain import ConvChain
@@ -53,10 +54,17 @@ def _reduce(record: OpRecord, machine: Machine) -> Lowering:
     return (LongReduce if many else PositionReduce)(record, machine)
 
 
+def _moved(record: OpRecord, machine: Machine) -> Lowering:
+    """Movement of dense tensors, or of channels in blocks."""
+    blocked = record.results[0].layout == "blocked" and len(record.results[0].shape) > 1
+    return (ChannelMoves if blocked else Movement)(record, machine)
+
+
 _ALONE = (Contraction, Pool, BatchNorm, Softmax, Norm, Rope, ChannelNorm, Lookup, Movement, Elementwise)
 #: op kind -> its family; every kind may end on the kernel core
 FAMILIES: dict[str, Family] = {
     **{kind: family for family in _ALONE for kind in family.takes},
+    **{kind: _moved for kind in ChannelMoves.takes},
     "conv": convolution,
     "reduce": _reduce,
 }

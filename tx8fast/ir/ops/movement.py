@@ -123,6 +123,24 @@ def _slice_engine(op: Op) -> str:
     return "dma"
 
 
+#: channels of one tensor; they come whole, in two copies and from as many operands
+_MAX_MOVED = 32768
+_FLOATS = frozenset({"bf16", "f16", "f32"})
+
+
+def _channel_align(op: Op) -> str:
+    """Return "both" for channels that are put one behind the other, or taken out in one piece."""
+    x, y = op.operands[0].type, op.results[0].type
+    if not (isinstance(x, TensorType) and isinstance(y, TensorType) and is_num(*x.shape, *y.shape)):
+        return "nalign"
+    rank = len(y.shape)
+    if rank < 2 or y.dtype not in _FLOATS or max(x.shape[-1], y.shape[-1]) > _MAX_MOVED:
+        return "nalign"
+    if op.kind == "concat":
+        return "both" if op.attrs["axis"] % rank == rank - 1 else "nalign"
+    return "both" if x.shape[:-1] == y.shape[:-1] and op.attrs["step"][-1] == 1 else "nalign"
+
+
 _DMA: dict[str, Any] = {"engine": "dma", "align": "nalign"}
 
 OPS: tuple[OpDef, ...] = (
@@ -130,8 +148,8 @@ OPS: tuple[OpDef, ...] = (
     OpDef("reshape", ("x",), attrs={"shape": (tuple, REQUIRED)}, infer=infer_reshape, rule_of=factors.reshape,
           engine="none", align="nalign", need_load=0, need_store=0, inplace=0),
     OpDef("broadcast", ("x",), attrs={"shape": (tuple, REQUIRED)}, infer=_broadcast, rule_of=factors.broadcast, **_DMA),
-    OpDef("concat", ("x*",), attrs={"axis": (int, REQUIRED)}, infer=_concat, rule_of=factors.concat, **_DMA),
-    OpDef("slice", ("x",), infer=_slice, rule_of=factors.slice_, engine=_slice_engine, align="nalign",
+    OpDef("concat", ("x*",), attrs={"axis": (int, REQUIRED)}, infer=_concat, rule_of=factors.concat, engine="dma", align=_channel_align),
+    OpDef("slice", ("x",), infer=_slice, rule_of=factors.slice_, engine=_slice_engine, align=_channel_align,
           attrs={"start": (tuple, REQUIRED), "size": (tuple, REQUIRED), "step": (tuple, REQUIRED)}),
     OpDef("pad", ("x",), infer=_pad, rule_of=factors.pad, engine=_pad_engine, align="nalign",
           attrs={"lo": (tuple, REQUIRED), "hi": (tuple, REQUIRED), "value": (float, 0.0), "mode": (str, "constant")}),
