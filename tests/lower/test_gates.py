@@ -126,3 +126,33 @@ def test_squeeze_and_excite(tmp_path, linear, batch, size, channels, dtype):
             s.info["op"] for s in compiled.program.segments if s.info["engine"] in ("conv stream", "spread stream")
         ]
         assert any("reduce" in kind and "mul" in kind for kind in kinds)
+
+
+@pytest.mark.parametrize("lead", ["product", "norm"])
+@pytest.mark.parametrize(
+    ("batch", "rows", "c", "dtype"),
+    [(2, 9, 100, "bf16"), (3, 40, 64, "fp32"), (18, 5, 130, "fp16"), (1, 7, 24, "bf16")],
+)
+def test_gates_of_items_join_what_they_follow(tmp_path, lead, batch, rows, c, dtype):
+    """A vector for each sequence behind a product or a norm, with a residual behind it: one loop nest, a sequence at a time."""
+    rng = np.random.default_rng(7)
+    x, s, t, r = (
+        rng.standard_normal(shape).astype(np.float32)
+        for shape in ((batch, rows, c), (batch, 1, c), (batch, 1, c), (batch, rows, c))
+    )
+    w = (rng.standard_normal((c, c)) * c**-0.5).astype(np.float32)
+    if lead == "norm":
+        steps, weights = [node("LayerNormalization", "x g", "n", axis=-1)], {"g": np.ones(c, np.float32)}
+        y = x.astype(np.float64)
+        y = (y - y.mean(-1, keepdims=True)) / np.sqrt(y.var(-1, keepdims=True) + 1e-5)
+    else:
+        steps, weights = [node("MatMul", "x w", "n")], {"w": w}
+        y = x.astype(np.float64) @ w
+    steps += [node("Mul", "n s", "a"), node("Add", "t a", "b"), node("Add", "b r", "y")]
+    inputs = [info("x", x.shape), info("s", s.shape), info("t", t.shape), info("r", r.shape)]
+    onnx.save(model(steps, inputs, [info("y", x.shape)], weights), tmp_path / "m.onnx")
+    want = y * s + t + r
+    for opt in (1, 2, 3):
+        compiled = agrees(tmp_path / "m.onnx", {"x": x, "s": s, "t": t, "r": r}, want, dtype, opt)
+    ops = [s.info["op"] for s in compiled.program.segments]
+    assert rows < 7 or any(op.count("add") == 2 and "mul" in op for op in ops), ops

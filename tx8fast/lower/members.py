@@ -153,6 +153,15 @@ class Rows:
                 return sizes
         raise NotLowerable("an operand has neither the rows' dimensions nor a single element of them")
 
+    def outer(self, sizes: Sequence[int]) -> Sequence[Dim]:
+        """Return the dimensions of which an operand (its shape over `made`) has a row of columns for each point, if these are the first
+        ones and there are further rows: of a slice with a single point of them that row is a vector. None of any other operand."""
+        rows = sizes[:-1]
+        n = next((i for i, (own, d) in enumerate(zip(rows, self.made, strict=False)) if own != d.size), len(rows))
+        further = math.prod([d.size for d in self.made[n:-1]])
+        whole = max(rows[n:], default=1) == 1 and sizes[-1] == self.flat[1]
+        return self.made[:n] if whole and math.prod(rows) > 1 and further > 1 else ()
+
     def uses(self, spec: TensorSpec) -> int:
         """Return how many rows an operand's row is used for; all, if it has no columns."""
         *rows, columns = self.merged(spec)
@@ -160,19 +169,21 @@ class Rows:
 
     def spec(self, spec: TensorSpec) -> TensorSpec:
         """Return what a kernel of rows and columns takes an operand for."""
-        *rows, columns = self.merged(spec)
-        if math.prod(rows) == 1 != self.flat[0]:
+        *rows, columns = sizes = self.merged(spec)
+        if math.prod(rows) == 1 != self.flat[0] or self.outer(sizes):
             return TensorSpec((columns,) if spec.shape else (), spec.dtype)
         return TensorSpec((self.flat[0], columns), spec.dtype, "blocked")
 
     def access(self, spec: TensorSpec, blocked: bool = True) -> Access:
         """Return the access to a result, or to an operand from outside; it may keep slices to a single point of some factors."""
         sizes = self.merged(spec)
-        for n, d in zip(sizes[:-1], self.made[:-1], strict=True):
-            if n != d.size and math.prod(sizes[:-1]) > 1:
-                if not d.terms:
-                    raise NotLowerable("an operand lacks a dimension of which slices have all points")
-                self.single.update([f for f, _ in d.terms])
+        lacking = [d for n, d in zip(sizes[:-1], self.made[:-1], strict=True) if n != d.size]
+        for d in self.outer(sizes) or (lacking if math.prod(sizes[:-1]) > 1 else ()):
+            if not d.terms and d.size > 1:
+                raise NotLowerable(
+                    "an operand lacks a dimension, or has a row for one, of which slices have all points"
+                )
+            self.single.update([f for f, _ in d.terms])
         dims = [d if n == d.size else Dim(1) for n, d in zip(sizes, self.made, strict=True)]
         if len(self.made) == len(self.shape):
             return Access(spec, dims[len(dims) - len(spec.shape) :], blocked)
@@ -310,7 +321,8 @@ class Operands:
         with long runs, and put into blocks in scratchpad."""
         spec, rows = self.record.operands[wire], member.rows
         assert spec is not None
-        if not member.flat or spec.layout == "blocked" or not rows.flat[0] > rows.uses(spec) <= FEW_USES:
+        alone = not member.flat or spec.layout == "blocked" or rows.outer(rows.merged(spec))
+        if alone or not rows.flat[0] > rows.uses(spec) <= FEW_USES:
             return self._read(wire, member.access(k, spec))
         source = self._read(wire, rows.access(spec, False))
         known = [j for j, m in enumerate(self.blocked) if m.sources == [source]]
