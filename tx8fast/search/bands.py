@@ -41,7 +41,8 @@ def undisturbed(planned: Planned, near: Sequence[Tiling], machine: Machine) -> P
         options += sorted(banded, key=lambda option: math.prod(option.trips))[:1]
     timers = {low: PlanTimer(low, machine) for low in dict.fromkeys([option.low for option in options])}
     timed = [option.but(estimate_cycles=timers[option.low].final(option)) for option in options]
-    timed += [t for t in near if t.plan.estimate_cycles < tiling.plan.estimate_cycles * (1 + share)]
+    if share > 1 - FREE:  # what loses nothing was chosen for more than its cycles
+        timed += [t for t in near if t.plan.estimate_cycles < tiling.plan.estimate_cycles * (1 + share)]
     costs = [option.plan.estimate_cycles * (1 + lost_share(option)) for option in timed]
     if min(costs, default=math.inf) >= tiling.plan.estimate_cycles * (1 + share):
         return planned

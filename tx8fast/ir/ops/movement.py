@@ -129,12 +129,13 @@ _FLOATS = frozenset({"bf16", "f16", "f32"})
 
 
 def _channel_align(op: Op) -> str:
-    """Return "both" for channels that are put one behind the other, or taken out in one piece."""
+    """Return "both" for channels of images that are put one behind the other, or taken out in one piece. What has fewer dimensions stays dense:
+    a recurrent step takes its gates out of a row, and dense rows share loop nests with what follows (23 % of an LSTM's cycles)."""
     x, y = op.operands[0].type, op.results[0].type
     if not (isinstance(x, TensorType) and isinstance(y, TensorType) and is_num(*x.shape, *y.shape)):
         return "nalign"
     rank = len(y.shape)
-    if rank < 2 or y.dtype not in _FLOATS or max(x.shape[-1], y.shape[-1]) > _MAX_MOVED:
+    if rank < 4 or y.dtype not in _FLOATS or max(x.shape[-1], y.shape[-1]) > _MAX_MOVED:
         return "nalign"
     if op.kind == "concat":
         return "both" if op.attrs["axis"] % rank == rank - 1 else "nalign"
