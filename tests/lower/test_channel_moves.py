@@ -97,3 +97,6 @@ def test_branches_of_images_stay_in_blocks(tmp_path, batch, size, dtype) -> None
         assert np.abs(got - want).max() < close * np.abs(want).max()
     inner = [s.info["op"] for s in compiled.program.segments if "channel_norm" in s.info["op"]]
     assert len(inner) <= 3, inner  # what comes in and what leaves
+    if batch >= 16:  # a tile for each image
+        (stream,) = (s.info["op"] for s in compiled.program.segments if s.info["engine"] == "conv stream")
+        assert stream.count("concat") == 4 and stream.count("slice") == 2

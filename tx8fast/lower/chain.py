@@ -16,6 +16,7 @@ from typing import Any
 from tx8fast.graph_table import Dim, GroupRecord, OpRecord, TensorSpec
 from tx8fast.lower.access import Access
 from tx8fast.lower.base import ALIGN_BYTES, Lowering, NotLowerable, round_up
+from tx8fast.lower.channel_moves import ChannelMoves
 from tx8fast.lower.convolution import Convolution, Depthwise, Windowed
 from tx8fast.lower.elementwise import Elementwise
 from tx8fast.lower.intake import Intake
@@ -171,7 +172,9 @@ class Chain(Lowering):
             assert wire is not None
             if isinstance(low, Intake):
                 stage.planes = wire[1]
-            elif j == 0 if not isinstance(low, Elementwise) else low.modes[j] in self.image_modes:
+            elif isinstance(low, ChannelMoves) or (
+                j == 0 if not isinstance(low, Elementwise) else low.modes[j] in self.image_modes
+            ):
                 spec = self.record.ops[member.lead].operands[operand]
                 # a vector beside images of one position has as many elements as they
                 if isinstance(low, Elementwise) and (spec is None or len(spec.shape) != 4):

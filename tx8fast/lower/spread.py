@@ -20,6 +20,7 @@ from tx8fast.graph_table import GroupRecord
 from tx8fast.lower.access import Access
 from tx8fast.lower.base import NotLowerable
 from tx8fast.lower.chain import Source, place
+from tx8fast.lower.channel_moves import ChannelMoves
 from tx8fast.lower.rounds import Fill, Stream, Wish
 from tx8fast.lower.rows_read import rows_read
 from tx8fast.lower.spread_parts import Runs, SpreadParts
@@ -50,6 +51,8 @@ class SpreadStream(SpreadParts):
         if not 0 < 2 * rest <= machine.n_tiles:
             raise NotLowerable("images are spread over tiles where half of these or more would have none")
         super().__init__(record, machine)
+        if any(isinstance(stage.low, ChannelMoves) for stage in self.stages):
+            raise NotLowerable("tiles of an image have parts of it, and channels come whole where they are moved")
         self.before = ConvStream(record, machine, n - rest) if rest < n else None
         self.first = n - rest
         self.at_once = rest  # images

@@ -24,11 +24,12 @@ from tx8fast.lower.base import Lowering, NotLowerable, Slice
 from tx8fast.lower.chain import PSUM, Chain, Source, place, smallest_first
 from tx8fast.lower.convolution import Convolution, GroupedConvolution, Windowed
 from tx8fast.lower.emitter import Emitter
-from tx8fast.lower.intake import MAX_POSITIONS, Intake, takes_in
-from tx8fast.lower.pooling import Pool, PositionReduce
+from tx8fast.lower.intake import MAX_POSITIONS, Intake
+from tx8fast.lower.pooling import Pool
 from tx8fast.lower.rounds import Fill, Move, Round, Stream, Wish, Work
 from tx8fast.lower.rows_read import cut, in_rows, rows_read
-from tx8fast.lower.thin import THIN, Thin, thinned
+from tx8fast.lower.stream_ops import on_whole_images
+from tx8fast.lower.thin import thinned
 from tx8fast.lower.transfer import Descriptor, Local
 from tx8fast.machine import Machine
 from tx8fast.numerics.layout import block_size
@@ -82,22 +83,7 @@ class ConvStream(Stream, Chain):
         return Access(spec, dims, spec.layout == "blocked")
 
     def _lowered(self, op: OpRecord, before: Sequence[OpRecord]) -> Lowering:
-        if before:
-            if not takes_in([*before, op]):
-                raise NotLowerable("images in another layout")
-            src = before[0].operands[0]
-            assert src is not None
-            return Intake(op, src, op.results[0], self.machine)
-        if op.kind == THIN:
-            return Thin(op, self.machine)
-        if op.kind == "reduce":
-            low = PositionReduce(op, self.machine)
-            if low.sizes[1] != 1:
-                raise NotLowerable("a reduction in a stream is over all positions")
-            return low
-        if op.kind == "conv" and op.attr("groups") > 1 and op.operands[1].shape[3] > 1:  # type: ignore[union-attr]
-            return GroupedConvolution(op, self.machine)
-        return super()._lowered(op, before)
+        return on_whole_images(op, before, self.machine) or super()._lowered(op, before)
 
     read: list[np.ndarray]  # by member, which rows of its result somebody needs
     wishes: list[Wish]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import field
+from typing import Any
 
 from tx8fast.ir.core import ELEMENTWISE, PURE, Op, Value
 from tx8fast.ir.program import IRProgram
@@ -71,9 +72,9 @@ def turns(op: Op, rank: int) -> bool:
     return all(v.type.rank == rank or is_parameter(v) for v in op.operands)  # type: ignore[attr-defined]
 
 
-def turned_attrs(op: Op, perm: Perm) -> dict[str, object]:
+def turned_attrs(op: Op, perm: Perm) -> dict[str, Any]:
     """Return the attributes of an op that works before the permutation."""
-    known: dict[str, object] = {n: v for n, v in op.attrs.items() if n not in ("layout_str", "mem_layout")}
+    known: dict[str, Any] = {n: v for n, v in op.attrs.items() if n not in ("layout_str", "mem_layout")}
     if op.kind == "concat":
         known["axis"] = perm[op.attrs["axis"] % len(perm)]
     elif op.kind == "reduce":

@@ -24,7 +24,7 @@ from tx8fast.lower.sequences import BINARY, UNARY
 from tx8fast.search.grouping import CHAIN, Option, merge, narrow_places, order_steps, uses
 from tx8fast.search.planning import Planner
 
-MEMBERS = CHAIN | {"reduce"}
+MEMBERS = CHAIN | {"reduce", "concat", "slice"}
 SEQUENCE = frozenset({*BINARY, *UNARY, *NORMS, "gemm", "contract", "softmax", "swiglu"})
 MAX_SEQUENCE = 48  # steps of a stream of sequences
 ATTENTION_OPS = 3  # in one at least

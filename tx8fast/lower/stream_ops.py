@@ -1,0 +1,43 @@
+"""Ops that work on whole images in scratchpad, and on nothing less.
+
+May import: the family files, graph_table, machine. Must not: know how a stream is cut.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from tx8fast.graph_table import OpRecord
+from tx8fast.lower.base import Lowering, NotLowerable
+from tx8fast.lower.channel_moves import ChannelMoves
+from tx8fast.lower.convolution import GroupedConvolution
+from tx8fast.lower.intake import Intake, takes_in
+from tx8fast.lower.pooling import WORK, PositionReduce
+from tx8fast.lower.thin import THIN, Thin
+from tx8fast.lower.windows import MAX_EXTENT
+from tx8fast.machine import Machine
+
+
+def on_whole_images(op: OpRecord, before: Sequence[OpRecord], machine: Machine) -> Lowering | None:
+    """Return the kernel of an op for which an image has to be whole, None of any other. before: what it absorbed, ops on its image.
+    Raises NotLowerable."""
+    if before:
+        src = before[0].operands[0]
+        if src is None or not takes_in([*before, op]):
+            raise NotLowerable("images in another layout")
+        return Intake(op, src, op.results[0], machine)
+    if op.kind == THIN:
+        return Thin(op, machine)
+    if op.kind in ChannelMoves.takes:
+        return ChannelMoves(op, machine)
+    if op.kind == "reduce":
+        low = PositionReduce(op, machine)
+        if low.sizes[1] != 1 or low.dtype == WORK and math.prod(low.summed) > MAX_EXTENT:
+            raise NotLowerable(
+                "a reduction in a stream is over all positions, in f32 as many as one sum keeps the digits of"
+            )
+        return low
+    if op.kind == "conv" and op.attr("groups") > 1 and op.operands[1].shape[3] > 1:  # type: ignore[union-attr]
+        return GroupedConvolution(op, machine)
+    return None
