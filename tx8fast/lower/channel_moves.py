@@ -77,11 +77,12 @@ def shifted(src: Local, a: int, dst: Local, b: int, n: int) -> list[Move]:
     e, block = ITEM_BYTES[src.dtype], block_size(src.dtype)
     out: list[Move] = []
     for at, width in _pieces(a, b, n, block):
-        step = [x.offset(1, c) - x.offset(0, c) for x, c in ((src, a + at), (dst, b + at))]
-        if step == [width * e] * 2:
-            out += moves([], src.rows * width * e, src.offset(0, a + at), dst.offset(0, b + at))
+        begin, end = src.offset(0, a + at), dst.offset(0, b + at)
+        own, its = src.offset(1, a + at) - begin, dst.offset(1, b + at) - end
+        if own == its == width * e:
+            out += moves([], src.rows * width * e, begin, end)
         else:
-            out += moves([(src.rows, *step)], width * e, src.offset(0, a + at), dst.offset(0, b + at))
+            out += moves([(src.rows, own, its)], width * e, begin, end)
     return out
 
 

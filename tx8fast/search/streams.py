@@ -24,7 +24,8 @@ from tx8fast.lower.sequences import BINARY, UNARY
 from tx8fast.search.grouping import CHAIN, Option, merge, narrow_places, order_steps, uses
 from tx8fast.search.planning import Planner
 
-MEMBERS = CHAIN | {"reduce", "concat", "slice"}
+MEMBERS = CHAIN | {"reduce"}
+MOVES = frozenset({"concat", "slice"})  # of channels: with a tile for each image alone
 SEQUENCE = frozenset({*BINARY, *UNARY, *NORMS, "gemm", "contract", "softmax", "swiglu"})
 MAX_SEQUENCE = 48  # steps of a stream of sequences
 ATTENTION_OPS = 3  # in one at least
@@ -36,9 +37,11 @@ def stream_table(table: GraphTable, planner: Planner) -> dict[str, list[Option]]
     options: dict[str, list[Option]] = {}
     for fn in table.functions.values():
         fn.steps = steps = order_steps(fn)
-        found = [*_streams(fn, steps, planner), *_sequences(fn, steps, planner)]
+        found = [*_streams(fn, steps, planner, MEMBERS), *_sequences(fn, steps, planner)]
+        if any(s.record is not None and s.record.kind in MOVES for s in steps):
+            found += _streams(fn, steps, planner, MEMBERS | MOVES)
         if found:
-            options[fn.name] = sorted(found, key=lambda option: option[0])
+            options[fn.name] = sorted({option[:2]: option for option in found}.values(), key=lambda option: option[:2])
     return options
 
 
@@ -82,11 +85,11 @@ def _is_chain(callee: FunctionTable) -> bool:
     kinds = [s.record.kind if s.record is not None else "" for s in callee.steps]
     made = {v for s in callee.steps for v in s.outputs}
     own = set(callee.results) <= made and len(set(callee.results)) == len(callee.results)
-    return own and MEMBERS.issuperset(kinds) and any(k in WINDOWS for k in kinds)
+    return own and (MEMBERS | MOVES).issuperset(kinds) and any(k in WINDOWS for k in kinds)
 
 
-def _streams(fn: FunctionTable, steps: list[Step], planner: Planner) -> list[Option]:
-    """Return the longest runs of convolutions, pools and what lies between them that go through scratchpad as whole
+def _streams(fn: FunctionTable, steps: list[Step], planner: Planner, members: frozenset[str]) -> list[Option]:
+    """Return the longest runs of convolutions, pools and what lies between them (ops of `members`) that go through scratchpad as whole
     images, and somewhat shorter ones, for what lies before or behind may do better with an op of theirs."""
     used, narrow = uses(fn, steps), narrow_places(fn, steps)
     kinds = [s.record.kind if s.record is not None else "" for s in steps]
@@ -96,7 +99,7 @@ def _streams(fn: FunctionTable, steps: list[Step], planner: Planner) -> list[Opt
     while start < len(steps):
         begin = start + _intake(steps[start : start + 3])
         end = begin
-        while end < len(steps) and kinds[end] in MEMBERS:
+        while end < len(steps) and kinds[end] in members:
             end += 1
         found = None
         if narrow[start]:

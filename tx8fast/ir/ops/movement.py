@@ -132,14 +132,16 @@ def _channel_align(op: Op) -> str:
     """Return "both" for channels of images that are put one behind the other, or taken out in one piece. What has fewer dimensions stays dense:
     a recurrent step takes its gates out of a row, and dense rows share loop nests with what follows (23 % of an LSTM's cycles)."""
     x, y = op.operands[0].type, op.results[0].type
-    if not (isinstance(x, TensorType) and isinstance(y, TensorType) and is_num(*x.shape, *y.shape)):
+    if not (isinstance(x, TensorType) and isinstance(y, TensorType) and x.is_static and y.is_static):
         return "nalign"
-    rank = len(y.shape)
-    if rank < 4 or y.dtype not in _FLOATS or max(x.shape[-1], y.shape[-1]) > _MAX_MOVED:
+    own: Any = x.shape
+    its: Any = y.shape
+    rank = len(its)
+    if rank < 4 or y.dtype not in _FLOATS or max(own[-1], its[-1]) > _MAX_MOVED:
         return "nalign"
     if op.kind == "concat":
         return "both" if op.attrs["axis"] % rank == rank - 1 else "nalign"
-    return "both" if x.shape[:-1] == y.shape[:-1] and op.attrs["step"][-1] == 1 else "nalign"
+    return "both" if own[:-1] == its[:-1] and op.attrs["step"][-1] == 1 else "nalign"
 
 
 _DMA: dict[str, Any] = {"engine": "dma", "align": "nalign"}
