@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hunt.draft import Draft
+from hunt.draft import Draft, Value
 from hunt.idioms import idiom
 
 
@@ -147,3 +147,34 @@ def gated(d: Draft) -> None:
         x = d.op("Conv", gated, d.floats(x, (n, c, 1, 1), scale=c**-0.5), d.floats(x, (n,)) if d.chance(0.5) else None)
         if n == c and d.chance(0.5):
             x = d.op("Add", x, gated)
+
+
+@idiom
+def branched(d: Draft) -> None:
+    """Images whose channels grow, are split, go different ways and meet again: channels that begin within a block of others."""
+    c, size = d.pick([3, 16, 24, 64, 70]), d.pick([(3, 5), (6, 6), (9, 4), (17, 3)])
+    x = d.input(d.draw((d.pick([1, 2, 3, 4, 6]), c, *size)))
+
+    def conv(y: Value, n: int) -> Value:
+        k = d.pick([1, 1, 3])
+        c = y.shape[1]
+        w = d.floats(y, (n, c, k, k), scale=(c * k * k) ** -0.5)
+        y = d.op("Conv", y, w, d.floats(y, (n,)) if d.chance(0.6) else None, pads=[k // 2] * 4)
+        return d.op(d.pick(["Relu", "HardSwish", "Sigmoid"]), y) if d.chance(0.6) else y
+
+    y = conv(x, d.pick([8, 32, 64, 96]))
+    for _ in range(d.int(1, 4)):
+        c, way = y.shape[1], d.int(0, 3)
+        if way == 0:
+            more = [conv(y, d.pick([4, 16, 32, 64])) for _ in range(d.pick([1, 1, 2]))]
+            y = d.op("Concat", *((y, *more) if d.chance(0.5) else (*more, y)), axis=1)
+        elif way == 1 and c > 1:
+            n = d.int(1, c - 1)
+            left, right = d.node("Split", [y, d.ints(n, c - n)], n_outputs=2, axis=1)
+            y = d.op("Concat", *d.pick([(conv(left, n), right), (right, left), (left, right, conv(right, 8))]), axis=1)
+        elif way == 2:
+            y = d.op("Slice", y, d.ints(d.int(0, c - 1)), d.ints(c), d.ints(1), d.ints(d.pick([1, 1, 2])))
+        else:
+            y = d.op("Add", y, conv(y, c))
+        if d.chance(0.3):
+            y = conv(y, d.pick([8, 40, 64]))
