@@ -100,3 +100,18 @@ def test_branches_of_images_stay_in_blocks(tmp_path, batch, size, dtype) -> None
     if batch >= 16:  # a tile for each image
         (stream,) = (s.info["op"] for s in compiled.program.segments if s.info["engine"] == "conv stream")
         assert stream.count("concat") == 4 and stream.count("slice") == 2
+
+
+@pytest.mark.parametrize("batch", [1, 16])
+def test_channels_that_nobody_reads_are_not_kept_in_scratchpad(tmp_path, batch) -> None:
+    """Half of what a convolution makes is left out: the sanitizer tells of no result that is lost."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    b = CnnBuilder(seed=6)
+    y = b.conv("x", 3, 160, 3)
+    y = b.node("Slice", y, b.constant([70]), b.constant([150]), b.constant([1]))
+    y = b.conv(b.node("Relu", b.conv(y, 80, 40, 3)), 40, 8, 1)
+    path = b.save(tmp_path / "m.onnx", (batch, 3, 8, 8), y, (batch, 8, 8, 8))
+    x = np.random.default_rng(1).standard_normal((batch, 3, 8, 8)).astype(np.float32)
+    want = onnxruntime.InferenceSession(str(path)).run(None, {"x": x})[0]
+    (got,) = api.compile(path, dtype="fp32").run({"x": x}, sanitize=True).values()
+    assert np.abs(got - want).max() < 1e-5 * np.abs(want).max()

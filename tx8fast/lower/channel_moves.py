@@ -62,6 +62,11 @@ class ChannelMoves(Lowering):
         self.reads = [self.operand_access(j, merged=True) for j in range(len(record.operands))]
         self.writes = [self.result_access(merged=True)]
 
+    @property
+    def chains(self) -> bool:
+        """What takes some channels reads them from DDR: of what another nest leaves in scratchpad it would lose the others."""
+        return self.record.kind == "concat"
+
     def emit(self, em: Emitter, s: Slice) -> None:
         dst = self.writes[0].local(self.writes[0].box(s.lo, s.hi))
         for j, a, b, n in self.runs:

@@ -28,7 +28,7 @@ from tx8fast.lower.intake import MAX_POSITIONS, Intake
 from tx8fast.lower.pooling import Pool
 from tx8fast.lower.rounds import Fill, Move, Round, Stream, Wish, Work
 from tx8fast.lower.rows_read import cut, in_rows, rows_read
-from tx8fast.lower.stream_ops import on_whole_images
+from tx8fast.lower.stream_ops import lost_channels, on_whole_images
 from tx8fast.lower.thin import thinned
 from tx8fast.lower.transfer import Descriptor, Local
 from tx8fast.machine import Machine
@@ -54,6 +54,7 @@ class ConvStream(Stream, Chain):
         """leading: how many of the first images it is about, 0: all."""
         super().__init__(self._prepared(smallest_first(record)), machine)
         self.n_images = record.results[0].shape[0]
+        lost_channels(self.stages)
         images = sorted({s[1] for stage in self.stages for s in stage.images.values() if s[0] == "in"})
         self.inputs: dict[Source, int] = {}
         for k in images:

@@ -8,8 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from tx8fast.graph_table import OpRecord
 from tx8fast.lower.base import Lowering, NotLowerable
+from tx8fast.lower.chain import Stage
 from tx8fast.lower.channel_moves import ChannelMoves
 from tx8fast.lower.convolution import GroupedConvolution
 from tx8fast.lower.intake import Intake, takes_in
@@ -41,3 +44,16 @@ def on_whole_images(op: OpRecord, before: Sequence[OpRecord], machine: Machine) 
     if op.kind == "conv" and op.attr("groups") > 1 and op.operands[1].shape[3] > 1:  # type: ignore[union-attr]
         return GroupedConvolution(op, machine)
     return None
+
+
+def lost_channels(stages: Sequence[Stage]) -> None:
+    """Raise NotLowerable if no member reads some channels of a result: what is made of whole images should not make more than is needed."""
+    read = [np.zeros(stage.shape[3], bool) for stage in stages]
+    read[-1][:] = True
+    for stage in stages:
+        taken = {j: (a, a + n) for j, a, _, n in stage.low.runs} if isinstance(stage.low, ChannelMoves) else {}
+        for j, (kind, k) in stage.images.items():
+            if kind == "op":
+                read[k][slice(*taken.get(j, (0, None)))] = True
+    if not all(own.all() for own in read):
+        raise NotLowerable("channels of an image in a stream that nothing reads")
