@@ -27,7 +27,16 @@ def agrees(path: Path, feed: dict, want: np.ndarray, dtype: str, opt: int = 2) -
 @pytest.mark.parametrize("first", [False, True])
 @pytest.mark.parametrize(
     ("shape", "dtype"),
-    [((3, 5, 7, 40), "bf16"), ((2, 3, 130), "fp16"), ((17, 4, 4, 64), "fp32"), ((1, 6, 5, 70), "bf16")],
+    [
+        ((3, 5, 7, 40), "bf16"),
+        ((2, 3, 130), "fp16"),
+        ((17, 4, 4, 64), "fp32"),
+        ((1, 6, 5, 70), "bf16"),
+        ((4, 1, 9, 64), "fp32"),
+        ((4, 9, 1, 24), "fp32"),
+        ((3, 2, 1, 5, 70), "fp32"),
+        ((4, 1, 1, 64), "fp32"),
+    ],
 )
 def test_vectors_of_items(tmp_path, op, first, shape, dtype):
     """Every kind of op, the vector on either side: channels that are no whole blocks, more items than tiles."""
@@ -55,7 +64,20 @@ def test_vectors_of_items(tmp_path, op, first, shape, dtype):
         pytest.skip("rounding decides which side of a threshold numbers are on")
     if op == "Div" and first:
         want = v / s
-    agrees(tmp_path / "m.onnx", {"x": x, "v": v}, want, dtype)
+    compiled = agrees(tmp_path / "m.onnx", {"x": x, "v": v}, want, dtype)
+    assert not compiled.program.meta["kernel_core"]
+
+
+@pytest.mark.parametrize(("shape", "axis"), [((9, 1, 4100, 8), 2), ((8, 4111, 1, 24), 1), ((5, 1, 1, 4500, 100), 3)])
+def test_many_positions_beside_dimensions_of_one(tmp_path, shape, axis):
+    x = np.random.default_rng(5).standard_normal(shape).astype(np.float32)
+    out = tuple(1 if i == axis else n for i, n in enumerate(shape))
+    steps = [node("Softmax", "x", "s", axis=-1), node("ReduceMean", "s axes", "y", keepdims=1)]
+    onnx.save(model(steps, [info("x", shape)], [info("y", out)], {"axes": np.array([axis])}), tmp_path / "m.onnx")
+    s = np.exp(x.astype(np.float64))
+    s /= s.sum(-1, keepdims=True)
+    compiled = agrees(tmp_path / "m.onnx", {"x": x}, s.mean(axis=axis, keepdims=True), "fp32")
+    assert not compiled.program.meta["kernel_core"]
 
 
 @pytest.mark.parametrize("kind", ["ReduceMean", "ReduceMax", "ReduceMin", "ReduceSum"])

@@ -48,6 +48,11 @@ def merge_dims(out: tuple[int, ...], operands: Sequence[tuple[int, ...]], blocke
     return groups
 
 
+def _of_items(shape: tuple[int, ...], out: tuple[int, ...]) -> bool:
+    """True for a vector of channels for each item of a batch."""
+    return len(out) > 2 and shape == (out[0], *(1,) * (len(out) - 2), out[-1]) != out
+
+
 class Elementwise(Lowering):
     kind = leads = "elementwise"
     takes = frozenset({*BINARY, *COMPARE, *UNARY, "select", "convert", "swiglu", "map"})
@@ -67,6 +72,12 @@ class Elementwise(Lowering):
         self.blocked = layouts == {"blocked"}
         shapes = [(1,) * (len(out.shape) - len(o.shape)) + o.shape for o in ins]
         groups = merge_dims(out.shape, shapes, self.blocked) or [[]]
+        if self.blocked and any(_of_items(shape, out.shape) for shape in shapes):
+            groups = [
+                [0],
+                [*range(1, len(out.shape) - 1)],
+                [len(out.shape) - 1],
+            ]  # dimensions of 1 among the rows tell nothing
         sizes = [math.prod([out.shape[d] for d in g]) for g in groups]
         for shape in shapes:
             for g in groups:

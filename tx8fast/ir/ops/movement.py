@@ -137,7 +137,8 @@ def _channel_align(op: Op) -> str:
     own: Any = x.shape
     its: Any = y.shape
     rank = len(its)
-    if rank < 4 or y.dtype not in _FLOATS or max(own[-1], its[-1]) > _MAX_MOVED:
+    nothing = any(0 in v.type.shape for v in op.operands) or 0 in its  # type: ignore[attr-defined]
+    if rank < 4 or nothing or y.dtype not in _FLOATS or max(own[-1], its[-1]) > _MAX_MOVED:
         return "nalign"
     if op.kind == "concat":
         return "both" if op.attrs["axis"] % rank == rank - 1 else "nalign"
