@@ -22,7 +22,7 @@ FLAGS = frozenset({"keeps", "turns", "overlaps", "twin", "rare", "row_factors", 
 LISTS = tuple | list | set | frozenset | dict
 #: what is told apart -> how often, in all files together
 LEFT = {
-    "'contract'": 2, "'conv'": 1, "'gemm'": 2, "'layernorm'": 1, "'reduce'": 1, "'rmsnorm'": 1, "'rope'": 1,
+    "'contract'": 2, "'conv'": 1, "'gemm'": 2, "'layernorm'": 1, "'rmsnorm'": 1, "'rope'": 1,
     "'softmax'": 4, "'swiglu'": 1, "BINARY": 3, "Collective": 2, "Contraction": 2, "KernelCore": 5,
     "NORMS": 2, "Stream": 4, "TableRows": 4, "UNARY": 3, "WINDOWS": 3,
     "keeps": 10, "overlaps": 8, "rare": 4, "row_factors": 4, "shared_copies": 1, "skipping": 8,

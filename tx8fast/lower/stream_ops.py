@@ -22,6 +22,16 @@ from tx8fast.lower.windows import MAX_EXTENT
 from tx8fast.machine import Machine
 
 
+def makes_means(kind: str) -> bool:
+    """True for what makes one position of all of an image."""
+    return kind == "reduce"
+
+
+def moves_channels(kind: str) -> bool:
+    """True for what puts images together and takes them apart, where each has a tile for itself."""
+    return kind in ChannelMoves.takes
+
+
 def on_whole_images(op: OpRecord, before: Sequence[OpRecord], machine: Machine) -> Lowering | None:
     """Return the kernel of an op for which an image has to be whole, None of any other. before: what it absorbed, ops on its image.
     Raises NotLowerable."""
@@ -32,9 +42,9 @@ def on_whole_images(op: OpRecord, before: Sequence[OpRecord], machine: Machine) 
         return Intake(op, src, op.results[0], machine)
     if op.kind == THIN:
         return Thin(op, machine)
-    if op.kind in ChannelMoves.takes:
+    if moves_channels(op.kind):
         return ChannelMoves(op, machine)
-    if op.kind == "reduce":
+    if makes_means(op.kind):
         low = PositionReduce(op, machine)
         if low.sizes[1] != 1 or low.dtype == WORK and math.prod(low.summed) > MAX_EXTENT:
             raise NotLowerable(

@@ -21,11 +21,10 @@ from tx8fast.lower.intake import takes_in
 from tx8fast.lower.sequence import may_stream
 from tx8fast.lower.sequence_members import NORMS
 from tx8fast.lower.sequences import BINARY, UNARY
+from tx8fast.lower.stream_ops import makes_means, moves_channels
 from tx8fast.search.grouping import CHAIN, Option, merge, narrow_places, order_steps, uses
 from tx8fast.search.planning import Planner
 
-MEMBERS = CHAIN | {"reduce"}
-MOVES = frozenset({"concat", "slice"})  # of channels: with a tile for each image alone
 SEQUENCE = frozenset({*BINARY, *UNARY, *NORMS, "gemm", "contract", "softmax", "swiglu"})
 MAX_SEQUENCE = 48  # steps of a stream of sequences
 ATTENTION_OPS = 3  # in one at least
@@ -37,9 +36,9 @@ def stream_table(table: GraphTable, planner: Planner) -> dict[str, list[Option]]
     options: dict[str, list[Option]] = {}
     for fn in table.functions.values():
         fn.steps = steps = order_steps(fn)
-        found = [*_streams(fn, steps, planner, MEMBERS), *_sequences(fn, steps, planner)]
-        if any(s.record is not None and s.record.kind in MOVES for s in steps):
-            found += _streams(fn, steps, planner, MEMBERS | MOVES)
+        found = [*_streams(fn, steps, planner, False), *_sequences(fn, steps, planner)]
+        if any(s.record is not None and moves_channels(s.record.kind) for s in steps):
+            found += _streams(fn, steps, planner, True)
         if found:
             options[fn.name] = sorted({option[:2]: option for option in found}.values(), key=lambda option: option[:2])
     return options
@@ -85,11 +84,16 @@ def _is_chain(callee: FunctionTable) -> bool:
     kinds = [s.record.kind if s.record is not None else "" for s in callee.steps]
     made = {v for s in callee.steps for v in s.outputs}
     own = set(callee.results) <= made and len(set(callee.results)) == len(callee.results)
-    return own and (MEMBERS | MOVES).issuperset(kinds) and any(k in WINDOWS for k in kinds)
+    return own and all(_is_member(k, True) for k in kinds) and any(k in WINDOWS for k in kinds)
 
 
-def _streams(fn: FunctionTable, steps: list[Step], planner: Planner, members: frozenset[str]) -> list[Option]:
-    """Return the longest runs of convolutions, pools and what lies between them (ops of `members`) that go through scratchpad as whole
+def _is_member(kind: str, moves: bool) -> bool:
+    """True for ops of streams of images; moves: those that put channels together and take them apart among them."""
+    return kind in CHAIN or makes_means(kind) or moves and moves_channels(kind)
+
+
+def _streams(fn: FunctionTable, steps: list[Step], planner: Planner, moves: bool) -> list[Option]:
+    """Return the longest runs of convolutions, pools and what lies between them that go through scratchpad as whole
     images, and somewhat shorter ones, for what lies before or behind may do better with an op of theirs."""
     used, narrow = uses(fn, steps), narrow_places(fn, steps)
     kinds = [s.record.kind if s.record is not None else "" for s in steps]
@@ -99,7 +103,7 @@ def _streams(fn: FunctionTable, steps: list[Step], planner: Planner, members: fr
     while start < len(steps):
         begin = start + _intake(steps[start : start + 3])
         end = begin
-        while end < len(steps) and kinds[end] in members:
+        while end < len(steps) and _is_member(kinds[end], moves):
             end += 1
         found = None
         if narrow[start]:
