@@ -53,17 +53,19 @@ def _parts(fn: FunctionTable, steps: Sequence[Step], option: Option, planner: Pl
 
     If the whole waits for transfers, a norm and the group that it leads, which may be cheaper without it. If it waits for operands that
     tiles pass on, or no norm leads, what a closing product sums over, and that product: apart, tiles may be cut by columns too, so that
-    an operand goes to fewer of them, and send each other what they have of the sums."""
+    an operand goes to fewer of them, and send each other what they have of the sums. So may those of any product without the norm that
+    ends its group, and gather what they multiply."""
     start, end, step = option
     if step.record is None or end - start < 3:
         return ()
     used = uses(fn, steps)
     alone = [start + 1] if _kind(steps[start]) in NORMS else []
     closing = _around_closing(steps, start, end, used)
-    if not alone and not closing:
+    last = [end - 1] if not alone and _kind(steps[end - 1]) in NORMS and any(map(_is_product, steps[start:end])) else []
+    if not alone and not closing and not last:
         return ()
     plan = planner.plan(step.record, step.name).plan
-    cuts = (alone or closing) if plan.waits else closing if plan.bound == "noc" else []
+    cuts = (alone or closing or last) if plan.waits else closing if plan.bound == "noc" else []
     ends = [start, *cuts, end]
     found = [
         merge(fn, steps[a:b], set(range(a, b)), used) if b - a > 1 else steps[a]
