@@ -20,6 +20,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 from tests.replay.cases import CASES  # noqa: E402
 from tests.replay.record import SLOWER, measure  # noqa: E402
 from tx8fast import lower  # noqa: E402
+from tx8fast.lower import score_pieces, stream  # noqa: E402
 from tx8fast.lower.base import NotLowerable  # noqa: E402
 from tx8fast.schedule import assemble  # noqa: E402
 from tx8fast.search import bands, borders, chained, chains, gathering, planning, program, streams  # noqa: E402
@@ -90,6 +91,8 @@ MECHANISMS = {
     "sums in bands": Mechanism("lower/banded.py", without([bands], "in_bands", lambda *given: None)),
     "rows from either end": Mechanism("", no_variant("folded")),
     "heads that fill blocks together": Mechanism("", no_variant("together")),
+    "scores in pieces": Mechanism("lower/score_pieces.py", without([score_pieces], "pays", NEVER)),
+    "rows that gathers step over": Mechanism("lower/thin.py", without([stream], "thinned", lambda record: record)),
     "launches that meet": Mechanism(
         "schedule/meeting.py schedule/ahead.py",
         without([assemble], "joined_launches", lambda table, plans, machine: (table, plans)),
