@@ -29,6 +29,7 @@ from tx8fast.lower.long_reduce import LongReduce
 from tx8fast.lower.lookup import LOOKUPS, Lookup
 from tx8fast.lower.members import NORMS
 from tx8fast.lower.movement import ChannelNorm, Movement
+from tx8fast.lower.planes import turning
 from tx8fast.lower.pooling import Pool, PositionReduce
 from tx8fast.lower.rotary import Rope
 from tx8fast.lower.rows import Norm, Reduce, Softmax
@@ -79,6 +80,8 @@ def lower(record: OpRecord | GroupRecord, machine: Machine) -> tuple[Lowering, s
         if any(_has_nothing(op) for op in record.ops):
             raise NotLowerable("an operand has no elements")
         kinds = [op.kind for op in record.ops]
+        if (turned := turning(record, machine)) is not None:
+            return turned, ""
         if sum(kind in WINDOWS for kind in kinds) > 1:
             return _chain(record, machine), ""
         if is_attention(record.ops):

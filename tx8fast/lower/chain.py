@@ -19,8 +19,8 @@ from tx8fast.lower.base import ALIGN_BYTES, Lowering, NotLowerable, round_up
 from tx8fast.lower.channel_moves import ChannelMoves
 from tx8fast.lower.convolution import Convolution, Depthwise, Windowed
 from tx8fast.lower.elementwise import Elementwise
-from tx8fast.lower.intake import Intake
 from tx8fast.lower.loops import least_room
+from tx8fast.lower.planes import ABSORBED, Intake, Outlet, Planes
 from tx8fast.lower.pooling import Pool
 from tx8fast.lower.thin import Thin
 from tx8fast.lower.transfer import spec_bytes
@@ -59,11 +59,12 @@ def members(record: GroupRecord) -> tuple[list[Member], dict[int, int]]:
         elif op.kind == "add" and op.operands[0] == op.operands[1]:
             for mine, other in (sources, sources[::-1]):
                 new = new or _summed(found, mine, other, users, t)
-        elif op.kind in ("transpose", "channel_norm") and sources[0] is not None and sources[0][0] == "op":
-            if users[sources[0][1]] != 1:
-                raise NotLowerable("a change of layout within a chain")
-            old = found.pop(sources[0][1])
-            new = replace(old, op=op, result=t, before=(*old.before, old.op))
+        elif (source := sources[0]) is not None and source[0] == "op":
+            old = found.get(source[1])
+            if old is not None and old.op.kind in ABSORBED.get(op.kind, ()):
+                if users[source[1]] != 1:
+                    raise NotLowerable("a change of layout within a chain")
+                new = replace(found.pop(source[1]), op=op, result=t, before=(*old.before, old.op))
         found[t] = new or Member(op, t, t)
     made = sorted(found.values(), key=lambda m: m.lead)
     return made, {m.result: i for i, m in enumerate(made)}
@@ -148,17 +149,20 @@ class Chain(Lowering):
 
     def _stage(self, member: Member, member_of: dict[int, int], kept: dict[tuple[int, bool], int]) -> Stage:
         op = member.op
-        shape = op.results[0].shape
+        low = self._lowered(op, member.before)
+        shape = low.image.shape if isinstance(low, Outlet) else op.results[0].shape
         if len(shape) == 2 and op.kind == "reduce":
             shape = (shape[0], 1, 1, shape[1])
         if len(shape) != 4:
             raise NotLowerable("every op of a chain works on images")
-        stage = Stage(self._lowered(op, member.before), shape)
-        low = stage.low
+        stage = Stage(low, shape)
         n, h, w, c = shape
         if stage.windowed and (low.window.taps >= 0 or max(h, low.window.size[0]) > MAX_EXTENT):  # type: ignore[attr-defined]
             raise NotLowerable(f"a chain has whole kernels, and images of {MAX_EXTENT} rows at most")
-        if not stage.windowed and (not low.writes[0].blocked or low.sizes != (n, h * w, c) or c > low.max_len[-1]):
+        blocked = low.writes[0].blocked or isinstance(low, Outlet)
+        if not stage.windowed and (
+            not blocked or low.sizes != (n, h * w, c) or c > low.max_len[-1] and not isinstance(low, Planes)
+        ):
             raise NotLowerable("an element-wise op of a chain works on blocked images with all their channels")
 
         def source(wire: Source) -> Source:
@@ -173,7 +177,7 @@ class Chain(Lowering):
             if isinstance(low, Intake):
                 stage.planes = wire[1]
             elif isinstance(low, ChannelMoves) or (
-                j == 0 if not isinstance(low, Elementwise) else low.modes[j] in self.image_modes
+                j == 0 if not isinstance(low, Elementwise) else self._is_image(low.modes[j], wire)
             ):
                 spec = self.record.ops[member.lead].operands[operand]
                 # a vector beside images of one position has as many elements as they
@@ -189,6 +193,11 @@ class Chain(Lowering):
                     self._add(wire[1], whole(access))
                 stage.others[j] = kept[key]
         return stage
+
+    def _is_image(self, mode: str, wire: Source) -> bool:
+        """True for an operand of an element-wise op that is an image, if only of one position."""
+        gates = mode == "vector" and wire[0] == "op" and "items" in self.image_modes  # of one image
+        return gates or mode in self.image_modes
 
     def _lowered(self, op: OpRecord, before: Sequence[OpRecord]) -> Lowering:
         if before:

@@ -7,7 +7,7 @@ Positions are cut, channels come whole: where one operand's channels begin withi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tx8fast.graph_table import OpRecord
 from tx8fast.lower.base import UNLIMITED, Lowering, NotLowerable, Slice
@@ -71,23 +71,30 @@ class ChannelMoves(Lowering):
         dst = self.writes[0].local(self.writes[0].box(s.lo, s.hi))
         for j, a, b, n in self.runs:
             src = self.reads[j].local(self.reads[j].box(s.lo, s.hi))
-            em.gather(s.reads[j], s.writes[0], shifted(src, a, dst, b, n))
+            em.gather(s.reads[j], s.writes[0], shifted(src, a, dst, b, n, (0, src.rows)))
+
+    def emit_within(self, em: Emitter, images: Sequence[int], out: int, rows: tuple[int, int]) -> None:
+        """Emit a range of positions, where operands and result are there whole."""
+        local = lambda x: Local(x.spec.shape[1], x.spec.shape[2], x.spec.dtype, True)  # noqa: E731
+        for j, a, b, n in self.runs:
+            em.gather(images[j], out, shifted(local(self.reads[j]), a, local(self.writes[0]), b, n, rows))
 
     def ops_per_point(self) -> float:
         return ITEM_BYTES[self.writes[0].spec.dtype] / self.machine.tdma.bytes_per_cycle
 
 
-def shifted(src: Local, a: int, dst: Local, b: int, n: int) -> list[Move]:
-    """Return the moves of channels [a, a + n) of one blocked matrix to [b, b + n) of another one of as many rows."""
+def shifted(src: Local, a: int, dst: Local, b: int, n: int, rows: tuple[int, int]) -> list[Move]:
+    """Return the moves of channels [a, a + n) of one blocked matrix to [b, b + n) of another one of as many rows, in a range of these."""
     e, block = ITEM_BYTES[src.dtype], block_size(src.dtype)
     out: list[Move] = []
     for at, width in _pieces(a, b, n, block):
-        begin, end = src.offset(0, a + at), dst.offset(0, b + at)
-        own, its = src.offset(1, a + at) - begin, dst.offset(1, b + at) - end
+        begin, end = src.offset(rows[0], a + at), dst.offset(rows[0], b + at)
+        own, its = src.offset(rows[0] + 1, a + at) - begin, dst.offset(rows[0] + 1, b + at) - end
+        n_rows = rows[1] - rows[0]
         if own == its == width * e:
-            out += moves([], src.rows * width * e, begin, end)
+            out += moves([], n_rows * width * e, begin, end)
         else:
-            out += moves([(src.rows, own, its)], width * e, begin, end)
+            out += moves([(n_rows, own, its)], width * e, begin, end)
     return out
 
 

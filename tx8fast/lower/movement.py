@@ -12,11 +12,12 @@ import math
 from collections.abc import Sequence
 
 from tx8fast.graph_table import OpRecord, TensorSpec
+from tx8fast.isa.base import NAMED
 from tx8fast.lower.base import FLOATS, Lowering, NotLowerable, Slice
 from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.transfer import Local, Move, moves
 from tx8fast.machine import Machine
-from tx8fast.numerics.formats import ITEM_BYTES
+from tx8fast.numerics.formats import FORMAT_CODES, ITEM_BYTES
 from tx8fast.numerics.layout import block_size, blocked_params
 
 
@@ -41,6 +42,7 @@ class Movement(Lowering):
         self.writes = [self.result_access(False)]
         # False: what a slice needs lies alike wherever it is
         self.positional = any([d.terms and d != self.writes[0].dims[d.terms[0][0]] for a in self.reads for d in a.dims])
+        self.perm = record.attr("perm") if record.kind == "transpose" else ()
 
     def _filler(self, out: TensorSpec) -> float | None:
         """Return what is filled in where no operand is, None if nothing. Raises NotLowerable for what is no strided move."""
@@ -59,6 +61,12 @@ class Movement(Lowering):
 
     def emit(self, em: Emitter, s: Slice) -> None:
         out_box = self.writes[0].box(s.lo, s.hi)
+        lens = [b - a for a, b in out_box]
+        if self.perm and (matrices := turned(lens, self.perm)) and self.writes[0].spec.dtype in NAMED:
+            n, rows, cols = matrices
+            fmt = FORMAT_CODES[self.writes[0].spec.dtype]
+            em.add("nhwc2nchw", src0=s.reads[0], dst=s.writes[0], n=n, h=rows, w=1, c=cols, fmt=fmt)
+            return
         n = math.prod(b - a for a, b in out_box)
         own = self.reads[0].local(self.reads[0].box(s.lo, s.hi)).elems
         if self.filler is not None and own < n:  # some of it is padding
@@ -87,7 +95,28 @@ class Movement(Lowering):
         return strides[::-1]
 
     def ops_per_point(self) -> float:
-        return 1.0 if self.record.kind == "transpose" else self.e / self.machine.tdma.bytes_per_cycle
+        by_item = self.perm and not turned(self.sizes, self.perm)
+        return 1.0 if by_item else self.e / self.machine.tdma.bytes_per_cycle
+
+
+def turned(lens: Sequence[int], perm: Sequence[int]) -> tuple[int, int, int] | None:
+    """Return (n, rows, columns) of the matrices whose transpositions a permutation is, None if it is something else.
+
+    lens: the result's. An instruction reads rows, where moves of a permutation go item by item (hardware manual 11.4, 16.5)."""
+    kept = [(d, n) for d, n in zip(perm, lens, strict=True) if n > 1]
+    groups: list[list[int]] = []  # source dimensions that stay side by side, their sizes' product
+    for d, n in kept:
+        if groups and not any(groups[-1][0] < k < d for k, _ in kept) and d > groups[-1][0]:
+            groups[-1] = [d, groups[-1][1] * n]
+        else:
+            groups.append([d, n])
+    order = [d for d, _ in groups]
+    if len(order) == 3 and order[0] < order[2] < order[1]:
+        n, (_, cols), (_, rows) = groups[0][1], groups[1], groups[2]
+        return n, rows, cols
+    if len(order) == 2 and order[1] < order[0]:
+        return 1, groups[1][1], groups[0][1]
+    return None
 
 
 class ChannelNorm(Lowering):

@@ -20,7 +20,7 @@ from tx8fast.graph_table import GroupRecord
 from tx8fast.lower.access import Access
 from tx8fast.lower.base import NotLowerable
 from tx8fast.lower.chain import Source, place
-from tx8fast.lower.channel_moves import ChannelMoves
+from tx8fast.lower.planes import Outlet
 from tx8fast.lower.rounds import Fill, Stream, Wish
 from tx8fast.lower.rows_read import rows_read
 from tx8fast.lower.spread_parts import Runs, SpreadParts
@@ -51,8 +51,6 @@ class SpreadStream(SpreadParts):
         if not 0 < 2 * rest <= machine.n_tiles:
             raise NotLowerable("images are spread over tiles where half of these or more would have none")
         super().__init__(record, machine)
-        if any(isinstance(stage.low, ChannelMoves) for stage in self.stages):
-            raise NotLowerable("tiles of an image have parts of it, and channels come whole where they are moved")
         self.before = ConvStream(record, machine, n - rest) if rest < n else None
         self.first = n - rest
         self.at_once = rest  # images
@@ -207,6 +205,14 @@ class SpreadStream(SpreadParts):
     def stores(self, image: int, k: int) -> list[Descriptor]:
         """Return how the k-th tile stores what it has made of the result."""
         last = len(self.stages) - 1
+        if isinstance(low := self.stages[last].low, Outlet):
+            own = [r for p, part in enumerate(self.parts) if part[0] == last for r in self.owns[p][k]]
+            found = []
+            for (_, *lo), (_, *hi) in own:
+                at = self._address(("op", last), low.writes[0], (0, *lo), (1, *hi)) - self.at["image", ("op", last)]
+                planes = low.writes[0].transfers((image, *lo), (image + 1, *hi))
+                found += [d._replace(spm=d.spm + at) for d in planes if d.run_bytes]
+            return found
         if self.alike(last):
             runs = [self.share(self.image_bytes(("op", last)), k, self.per_image)]
         else:

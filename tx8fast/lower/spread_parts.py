@@ -19,10 +19,13 @@ from tx8fast.graph_table import GroupRecord
 from tx8fast.lower.access import Access
 from tx8fast.lower.base import ALIGN_BYTES, round_up
 from tx8fast.lower.chain import PSUM, Source
+from tx8fast.lower.channel_moves import ChannelMoves
 from tx8fast.lower.convolution import ACC
 from tx8fast.lower.emitter import Emitter
+from tx8fast.lower.planes import Intake, Planes
 from tx8fast.lower.stream import ConvStream, Part, Ranges
 from tx8fast.lower.transfer import Local, part_bytes
+from tx8fast.numerics.formats import ITEM_BYTES
 from tx8fast.numerics.layout import block_size
 
 LEAST_ROWS = 64  # positions below which an instruction of the matrix engine waits for its weights
@@ -48,7 +51,7 @@ class SpreadParts(ConvStream):
         """True where the matrix engine has less work if tiles have rows of all channels than if they have channels of all rows."""
         stage, low = self.stages[i], self.stages[i].low
         lo, hi = stage.ranges((0, stage.shape[1]))
-        if stage.planes >= 0 or not low.shard[2]:
+        if isinstance(low, Planes) or not low.shard[2]:
             return low.shard[1]
         units = -(-hi[2] // low.units[2])
         one = (*hi[:2], min(low.units[2], hi[2]), *hi[3:])
@@ -86,7 +89,7 @@ class SpreadParts(ConvStream):
         """Return how many rows of a member's result a tile makes, as positions where its factor is these."""
         stage = self.stages[i]
         rows = stage.ranges((0, stage.shape[1]))[1][1]
-        unit = stage.low.units[1] if stage.windowed or stage.planes >= 0 else stage.shape[2]
+        unit = stage.low.units[1] if stage.windowed or isinstance(stage.low, Intake) else stage.shape[2]
         return round_up(-(-rows // self.per_image), unit)
 
     def _piece(self, i: int) -> int:
@@ -218,10 +221,22 @@ class SpreadParts(ConvStream):
 
     # -- code -----------------------------------------------------------------------------------------------------
 
+    def _address(self, source: Source, access: Access, lo: Sequence[int], hi: Sequence[int]) -> int:
+        if access.blocked:
+            return super()._address(source, access, lo, hi)
+        # of planes a tile has nothing but its own positions
+        return self.at["image", self.image(source)] + lo[2] * (hi[1] - lo[1]) * ITEM_BYTES[access.spec.dtype]
+
     def emit_own(self, em: Emitter, p: int, k: int, base: int) -> None:
         """Emit what the k-th tile makes of a part; `base` is the arena's address."""
-        stage = self.stages[self.parts[p][0]]
+        i = self.parts[p][0]
+        stage = self.stages[i]
+        at = lambda source: base + self.at["image", self.image(source)]  # noqa: E731
         for n, own in enumerate(self.owns[p][k]):
+            if isinstance(stage.low, ChannelMoves):
+                images = [at(stage.images[j]) for j in range(len(stage.images))]
+                stage.low.emit_within(em, images, at(("op", i)), (own[0][1], own[1][1]))
+                continue
             s = self.slice_of(p, base, own, {j: self._within(p, j, k, n) for j in stage.others})
             blocks = self._blocks(p, own)
             if not blocks:
@@ -235,10 +250,10 @@ class SpreadParts(ConvStream):
                     s.reads[1] + weight.offset(0, a),
                     *s.reads[2:],
                 ]
-                at = replace(s, lo=lo, hi=hi, reads=reads, last=(a, b) == blocks[-1])
+                s_at = replace(s, lo=lo, hi=hi, reads=reads, last=(a, b) == blocks[-1])
                 if a:
-                    at = replace(at, acc=sums, first=False, addend_dtype=ACC)
-                stage.low.convolve(em, at, "conv", reads[1], s.writes[0] if at.last else sums)  # type: ignore[attr-defined]
+                    s_at = replace(s_at, acc=sums, first=False, addend_dtype=ACC)
+                stage.low.convolve(em, s_at, "conv", reads[1], s.writes[0] if s_at.last else sums)  # type: ignore[attr-defined]
 
     def _blocks(self, p: int, own: Ranges) -> list[tuple[int, int]]:
         """Return the ranges of channels that are summed one after the other: blocks, of whose rows a tile has some."""

@@ -24,7 +24,7 @@ from tx8fast.lower.base import Lowering, NotLowerable, Slice
 from tx8fast.lower.chain import PSUM, Chain, Source, place, smallest_first
 from tx8fast.lower.convolution import Convolution, GroupedConvolution, Windowed
 from tx8fast.lower.emitter import Emitter
-from tx8fast.lower.intake import MAX_POSITIONS, Intake
+from tx8fast.lower.planes import MAX_POSITIONS, Intake, Planes
 from tx8fast.lower.pooling import Pool
 from tx8fast.lower.rounds import Fill, Move, Round, Stream, Wish, Work
 from tx8fast.lower.rows_read import cut, in_rows, rows_read
@@ -158,6 +158,8 @@ class ConvStream(Stream, Chain):
 
     def _local(self, source: Source) -> Local:
         spec = self._spec(source)
+        if spec.layout == "dense":  # planes
+            return Local(spec.shape[1], math.prod(spec.shape[2:]), spec.dtype, False)
         return Local(math.prod(spec.shape[1:-1]), spec.shape[-1], spec.dtype, True)
 
     def image(self, source: Source) -> Source:
@@ -199,11 +201,14 @@ class ConvStream(Stream, Chain):
                 if self.is_read(i, a, b):
                     yield (lo[0], a, *lo[2:]), (hi[0], b, *hi[2:])
             return
-        if not isinstance(low, Convolution | GroupedConvolution):
-            yield lo, hi
-            return
         budget = share * (self.capacity - max(alive[max(0, i - 1) : i + 1]))
         size, unit = low.sizes[2], low.units[2]
+        if not isinstance(low, Convolution | GroupedConvolution):
+            # what an op works with is as large as its part, or several times
+            by_blocks = isinstance(low, Planes) or sum(low.scratch_bytes(lo, hi)) > budget
+            for a, b in cut(size, unit if by_blocks else size):
+                yield (*lo[:2], a), (*hi[:2], b)
+            return
         units = -(-size // unit)
         whole_bytes = low.reads[1].size_bytes(lo, hi)
         n = units if isinstance(low, GroupedConvolution) else min(units, max(1, -(-whole_bytes // max(1, int(budget)))))
@@ -225,7 +230,7 @@ class ConvStream(Stream, Chain):
         that the engines need not wait for each other."""
         stage = self.stages[i]
         low = stage.low
-        if isinstance(low, Intake):
+        if isinstance(low, Intake) and low.sizes[2] == low.units[2]:
             return max(BANDS, -(-low.sizes[1] // (MAX_POSITIONS - low.units[1])))
         kind, k = stage.images.get(0, ("in", 0))
         if kind == "in" or len(stage.images) > 1 or self._bands(k) == 1:
@@ -288,7 +293,8 @@ class ConvStream(Stream, Chain):
             here.private += private
         self.pieces = {}
         for n, f in enumerate(pieces):
-            self.pieces.setdefault(pieces[max(0, n - AHEAD)].key[0], []).append(f)
+            ahead = AHEAD if self._bands(self.parts[f.key[0]][0]) > 1 else 1
+            self.pieces.setdefault(pieces[max(0, n - ahead)].key[0], []).append(f)
         return rounds
 
     def _wishes(self) -> list[Wish]:

@@ -15,7 +15,7 @@ from tx8fast.lower.base import Lowering, NotLowerable
 from tx8fast.lower.chain import Stage
 from tx8fast.lower.channel_moves import ChannelMoves
 from tx8fast.lower.convolution import GroupedConvolution
-from tx8fast.lower.intake import Intake, takes_in
+from tx8fast.lower.planes import MAX_POSITIONS, Intake, Outlet, gives_out, takes_in
 from tx8fast.lower.pooling import WORK, PositionReduce
 from tx8fast.lower.thin import THIN, Thin
 from tx8fast.lower.windows import MAX_EXTENT
@@ -28,7 +28,7 @@ def makes_means(kind: str) -> bool:
 
 
 def moves_channels(kind: str) -> bool:
-    """True for what puts images together and takes them apart, where each has a tile for itself."""
+    """True for what puts images together and takes them apart."""
     return kind in ChannelMoves.takes
 
 
@@ -37,9 +37,15 @@ def on_whole_images(op: OpRecord, before: Sequence[OpRecord], machine: Machine) 
     Raises NotLowerable."""
     if before:
         src = before[0].operands[0]
-        if src is None or not takes_in([*before, op]):
+        family = Intake if takes_in([*before, op]) else Outlet if gives_out([*before, op]) else None
+        if src is None or family is None:
             raise NotLowerable("images in another layout")
-        return Intake(op, src, op.results[0], machine)
+        turned = family(op, src, op.results[0], machine)
+        if turned.sizes[2] > turned.units[2] and turned.sizes[1] > MAX_POSITIONS:
+            raise NotLowerable(
+                "several blocks of channels come and leave in whole planes, as long as one instruction takes"
+            )
+        return turned
     if op.kind == THIN:
         return Thin(op, machine)
     if moves_channels(op.kind):

@@ -38,8 +38,15 @@ def conversion_bytes(c: Colouring, uses: dict[Value, list[Op | str]] | None = No
     total = 0
     for v, users in (_uses(c) if uses is None else uses).items():
         if any((u if type(u) is str else c.colours[u]) != c.forms[v] for u in users):  # type: ignore[index]
-            total += v.type.size_bytes  # type: ignore[attr-defined]
+            total += _cost(v, users)
     return total
+
+
+def _cost(v: Value, users: list[Op | str]) -> int:
+    """Return the bytes that another form of a value moves: twice its own, but for one that is stored and loaded anyhow, to be turned."""
+    ends = [v.op, *users]
+    turned = any(type(x) is Op and x.kind == "transpose" for x in ends)
+    return v.type.size_bytes * (1 if turned else 2)  # type: ignore[attr-defined]
 
 
 def _uses(c: Colouring) -> dict[Value, list[Op | str]]:
@@ -85,8 +92,7 @@ def _cut(c: Colouring, uses: dict[Value, list[Op | str]]) -> dict[Op, str]:
         return SOURCE if form == BLOCKED else SINK
 
     for v, users in uses.items():
-        cost = v.type.size_bytes  # type: ignore[attr-defined]
         producer = of(v.op) if v.op is not None and v.op in c.colours else of(c.forms[v])
-        flow.share(producer, map(of, users), cost)
+        flow.share(producer, map(of, users), 2 * _cost(v, users))
     blocked = flow.source_side()
     return {op: BLOCKED if n in blocked else DENSE for op, n in node.items()}

@@ -222,8 +222,9 @@ def _up(f: Factors, which: int, v: Value, views: bool) -> tuple[Factors, Value, 
     return (*best, gain)
 
 
-def _down(f: Factors, v: Value, views: bool) -> tuple[Factors, Value, int]:
-    """Walk down from the result while it has one user."""
+def _down(f: Factors, v: Value, views: bool, weights: bool) -> tuple[Factors, Value, int]:
+    """Walk down from the result while it has one user. weights: rows as columns are left to a transposition, which moves on or is
+    made by instructions that turn whole matrices."""
     best, gain, passed = (f, v), 0, 0
     f = f.copy()
     while (op := sole_user(v)) is not None and op.kind in ("transpose", "reshape") and static(op.result):
@@ -233,7 +234,7 @@ def _down(f: Factors, v: Value, views: bool) -> tuple[Factors, Value, int]:
             break
         passed += op.kind == "transpose"
         v = op.result
-        if (passed or views) and f.fits_engine():
+        if (passed or views) and f.fits_engine() and not (weights and f.rows_last()):
             best, gain = (f.copy(), v), passed
     return (*best, gain)
 
@@ -241,7 +242,7 @@ def _down(f: Factors, v: Value, views: bool) -> tuple[Factors, Value, int]:
 def _walk(op: Op, views: bool) -> tuple[Factors, Value, Value, Value, int]:
     f, lhs, gain_l = _up(_factors_of(op), LHS, op.operands[0], views)
     f, rhs, gain_r = _up(f, RHS, op.operands[1], views)
-    f, out, gain_o = _down(f, op.result, views)
+    f, out, gain_o = _down(f, op.result, views, is_parameter(op.operands[1]))
     return f, lhs, rhs, out, gain_l + gain_r + gain_o
 
 

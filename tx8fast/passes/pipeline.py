@@ -42,6 +42,7 @@ from tx8fast.passes.lift_cache import LiftCache
 from tx8fast.passes.lift_contract import LiftContract
 from tx8fast.passes.lift_conv import LiftConv
 from tx8fast.passes.lift_experts import LiftExperts
+from tx8fast.passes.lift_gates import LiftGates
 from tx8fast.passes.lift_integers import LiftIntegers
 from tx8fast.passes.lift_norm import LiftNorm
 from tx8fast.passes.lift_rope import LiftRope
@@ -100,6 +101,7 @@ PASSES: tuple[type[CompilerPass], ...] = (
     CountCausalWork,
     SinkTransposes,
     LiftConv,
+    LiftGates,
     InplaceToFunctional,
     WrapValue,
     FoldCopies,
@@ -134,6 +136,7 @@ def lifting_passes() -> list[CompilerPass]:
         RaiseViews(),
         LiftContract(),
         CountCausalWork(),
+        LiftGates(),
         SinkTransposes(),
         CanonicalForm(),
         LiftConv(),
@@ -171,8 +174,9 @@ def graph_passes(
         *lifted_passes(),
         *cut,
         *apart,
-        InterfaceDtype(io_dtype),
         ComputeDtype(dtype),
+        InterfaceDtype(io_dtype),
+        Canonicalize(),
         F16Range(),
         LegalizeFormats(),
         NormHeads(),

@@ -9,11 +9,11 @@ that before the permutation; a value costs its bytes once if a user is not on it
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import field
 from typing import Any
 
-from tx8fast.ir.core import ELEMENTWISE, PURE, Op, Value
+from tx8fast.ir.core import ELEMENTWISE, PURE, TERMINATOR, Op, Value
 from tx8fast.ir.program import IRProgram
 from tx8fast.ir.rewrite import Rewriter
 from tx8fast.ir.storage import touches_storage
@@ -36,17 +36,21 @@ def _is_view(v: Value, perm: Perm) -> bool:
     return moved == sorted(moved)
 
 
-def _cost(v: Value, perm: Perm) -> int:
-    """Return the bytes that another order of a value moves, as a view of the same bytes one, so that there are few of these too."""
+def _cost(v: Value, perm: Perm, users: Iterable[Op]) -> int:
+    """Return the bytes that another order of a value moves for users: what is neither argument nor result is stored and loaded again,
+    the others are anyhow. A view of the same bytes counts as one, so that there are few of these too."""
     if is_parameter(v):
         return 0
-    return 1 if _is_view(v, perm) else v.type.size_bytes  # type: ignore[attr-defined]
+    if _is_view(v, perm):
+        return 1
+    at_border = v.op is None or all(u.has(TERMINATOR) for u in users)
+    return v.type.size_bytes * (1 if at_border else 2)  # type: ignore[attr-defined]
 
 
 def transposed_bytes(program: IRProgram) -> int:
-    """Return the bytes of all that is transposed."""
+    """Return what all that is transposed costs."""
     found = (op for fn in program.functions for op in fn.walk() if op.kind == "transpose" and static(op.result))
-    return sum([_cost(op.operands[0], op.attrs["perm"]) for op in found])
+    return sum([_cost(op.operands[0], op.attrs["perm"], op.result.users) for op in found])
 
 
 def permutes(op: Op, perm: Perm) -> bool:
@@ -119,7 +123,7 @@ class _Region:
         self.node = {op: graph.add() for op in self.ops if turns(op, len(self.perm)) and not touches_storage(op)}
         values = [*self._values()]
         for v, users in values:
-            graph.share(self._side(v.op, True), (self._side(u, False) for u in users), _cost(v, self.back))
+            graph.share(self._side(v.op, True), (self._side(u, False) for u in users), _cost(v, self.back, users))
         before = graph.source_side() if values else set()
         turned = {op for op, n in self.node.items() if n in before}
         if not turned or self._bytes(values, turned) >= self._bytes(values, set()):
@@ -151,12 +155,16 @@ class _Region:
         return SOURCE if op is not None and permutes(op, self.perm if makes else self.back) else SINK
 
     def _bytes(self, values: list[tuple[Value, list[Op]]], turned: set[Op]) -> int:
-        """Return the bytes that are transposed, views left out."""
+        """Return what is transposed costs, views left out."""
 
         def first(op: Op | None, makes: bool) -> bool:
             return op in turned if op in self.node else self._side(op, makes) == SOURCE
 
-        costs = (_cost(v, self.back) for v, users in values if any(first(u, False) != first(v.op, True) for u in users))
+        costs = (
+            _cost(v, self.back, users)
+            for v, users in values
+            if any(first(u, False) != first(v.op, True) for u in users)
+        )
         return sum([n for n in costs if n > 1])
 
     def _rewrite(self, turned: set[Op], rw: Rewriter) -> None:

@@ -17,7 +17,7 @@ from tx8fast.errors import InfeasibleError
 from tx8fast.graph_table import FunctionTable, GraphTable, GroupRecord, OpRecord, Step
 from tx8fast.lower import NotLowerable
 from tx8fast.lower.chain import WINDOWS
-from tx8fast.lower.intake import takes_in
+from tx8fast.lower.planes import gives_out, takes_in
 from tx8fast.lower.sequence import may_stream
 from tx8fast.lower.sequence_members import NORMS
 from tx8fast.lower.sequences import BINARY, UNARY
@@ -36,7 +36,7 @@ def stream_table(table: GraphTable, planner: Planner) -> dict[str, list[Option]]
     options: dict[str, list[Option]] = {}
     for fn in table.functions.values():
         fn.steps = steps = order_steps(fn)
-        found = [*_streams(fn, steps, planner, False), *_sequences(fn, steps, planner)]
+        found = [*_streams(fn, steps, planner, False), *_sequences(fn, steps, planner), *_turned(fn, steps, planner)]
         if any(s.record is not None and moves_channels(s.record.kind) for s in steps):
             found += _streams(fn, steps, planner, True)
         if found:
@@ -101,13 +101,13 @@ def _streams(fn: FunctionTable, steps: list[Step], planner: Planner, moves: bool
     out: list[Option] = []
     start = 0
     while start < len(steps):
-        begin = start + _intake(steps[start : start + 3])
+        begin = start + _turns(steps[start : start + 3], takes_in)
         end = begin
         while end < len(steps) and _is_member(kinds[end], moves):
             end += 1
         found = None
         if narrow[start]:
-            ends = [e for e in range(begin + 2, end + 1) if narrow[e]]
+            ends = [e for e in (*range(begin + 2, end + 1), end + _turns(steps[end : end + 3], gives_out)) if narrow[e]]
             found = _longest(ends, lambda e, start=start: stream(start, e))
         if found is None:
             start += 1
@@ -118,6 +118,14 @@ def _streams(fn: FunctionTable, steps: list[Step], planner: Planner, moves: bool
         out += [s for s in (found, *(stream(*ends) for ends in shorter)) if s is not None]
         start = found[1]
     return out
+
+
+def _turned(fn: FunctionTable, steps: Sequence[Step], planner: Planner) -> list[Option]:
+    """Return the runs of steps that turn planes into images, or images into planes, and do nothing else."""
+    used = uses(fn, steps)
+    ends = [(i, i + _turns(steps[i : i + 3], way)) for i in range(len(steps)) for way in (takes_in, gives_out)]
+    found = (_group(fn, steps, start, end, used, planner) for start, end in ends if end > start)
+    return [option for option in found if option is not None]
 
 
 def _sequences(fn: FunctionTable, steps: Sequence[Step], planner: Planner) -> list[Option]:
@@ -149,12 +157,12 @@ def _sequence(
     return (start, end, merged) if _planned(merged, planner) else None
 
 
-def _intake(steps: Sequence[Step]) -> int:
-    """Return how many of the first steps turn planes of a model's input into images."""
+def _turns(steps: Sequence[Step], found: Callable[[Sequence[OpRecord]], bool]) -> int:
+    """Return how many of the first steps are what is looked for: turn planes into images, or images into planes."""
     for n in (3, 2):
         first = [s.record for s in steps[:n] if isinstance(s.record, OpRecord)]
         linked = all(b.inputs == a.outputs for a, b in itertools.pairwise(steps[:n]))
-        if len(first) == n and linked and takes_in(first):
+        if len(first) == n and linked and found(first):
             return n
     return 0
 
@@ -192,6 +200,13 @@ def _stream(
     kinds = [s.record.kind for s in steps[start:end] if s.record is not None]
     if sum(k in WINDOWS for k in kinds) < 2:
         return None
+    return _group(fn, steps, start, end, used, planner)
+
+
+def _group(
+    fn: FunctionTable, steps: Sequence[Step], start: int, end: int, used: dict[int, set[int]], planner: Planner
+) -> Option | None:
+    """Return the steps as one group, or None if they are none that fits."""
     merged = merge(fn, steps[start:end], set(range(start, end)), used, in_stream)
     if merged is None or not isinstance(merged.record, GroupRecord):
         return None

@@ -1,0 +1,123 @@
+"""Images in scratchpad that come and leave as rows of one channel after the other, and permutations made by whole matrices."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import onnx
+import pytest
+from frontend.onnx.onnx_build import info, model, node
+from hypothesis import given
+from hypothesis import strategies as st
+from support.cnn_models import CnnBuilder
+
+from tx8fast import api
+from tx8fast.lower.movement import turned
+
+CLOSE = {"fp32": 1e-5, "bf16": 3e-2, "fp16": 4e-3}
+SIZES = st.lists(st.sampled_from([1, 1, 2, 3, 5]), min_size=1, max_size=5)
+
+
+@given(SIZES, st.data())
+def test_turned_matrices_are_the_permutation(sizes, data):
+    perm = data.draw(st.permutations(range(len(sizes))))
+    x = np.arange(math.prod(sizes)).reshape(sizes)
+    want = x.transpose(perm)
+    found = turned(want.shape, perm)
+    if found is not None:
+        n, rows, columns = found
+        assert (x.reshape(n, rows, columns).transpose(0, 2, 1).reshape(want.shape) == want).all()
+    elif len([n for n in sizes if n > 1]) < 3:
+        assert (x.ravel() == want.ravel()).all(), (
+            "of two dimensions each permutation that moves something turns a matrix"
+        )
+
+
+def test_a_permutation_of_three_dimensions_backwards_is_none():
+    assert turned((3, 4, 5), (2, 1, 0)) is None
+    assert [p for p in itertools.permutations(range(3)) if turned((2, 3, 4), p)] == [(0, 2, 1), (1, 2, 0), (2, 0, 1)]
+
+
+def agrees(path, shape, dtype: str, io_dtype: str | None = None) -> api.CompiledModel:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    want = onnxruntime.InferenceSession(str(path)).run(None, {"x": x})[0]
+    compiled = api.compile(path, dtype=dtype, io_dtype=io_dtype)
+    (got,) = compiled.run({"x": x}, sanitize=True).values()
+    assert np.abs(got.astype(np.float64) - want).max() <= CLOSE[dtype] * np.abs(want).max()
+    return compiled
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp32", "fp16"])
+@pytest.mark.parametrize(("batch", "channels", "out", "size"), [
+    (1, 64, 64, (9, 7)), (2, 100, 130, (5, 6)), (17, 70, 3, (8, 8)), (8, 130, 260, (3, 5)), (3, 3, 96, (33, 17)),
+    (16, 128, 40, (1, 9)),
+])  # fmt: skip
+def test_streams_of_planes(tmp_path, batch, channels, out, size, dtype) -> None:
+    """One launch: several blocks of channels, some of them not whole, and what is converted on the way in and out."""
+    b = CnnBuilder(seed=1)
+    y = b.node("Relu", b.conv("x", channels, 48, 3))
+    y = b.conv(y, 48, out, 1)
+    path = b.save(tmp_path / "net.onnx", (batch, channels, *size), y, (batch, out, *size))
+    compiled = agrees(path, (batch, channels, *size), dtype, "bf16" if dtype == "bf16" else None)
+    (segment,) = compiled.program.segments
+    assert "stream" in segment.info["engine"]
+
+
+def test_what_leaves_is_stored_once(tmp_path) -> None:
+    """A convolution with squeeze and excite around a residual: what it loads and stores is little more than what there is."""
+    for batch, gate in ((1, "conv"), (8, "gemm"), (16, "mean")):
+        b = CnnBuilder(seed=2)
+        y = b.conv(b.node("Relu", b.conv("x", 64, 64, 3)), 64, 64, 3)
+        y = b.node("Add", "x", b.node("Mul", y, excited(b, y, 64, 16, gate)))
+        path = b.save(tmp_path / "net.onnx", (batch, 64, 32, 32), b.node("Relu", y), (batch, 64, 32, 32))
+        compiled = agrees(path, (batch, 64, 32, 32), "bf16", "bf16")
+        (segment,) = compiled.program.segments
+        moved = sum(g.ddr_bytes * g.count for g in compiled.simulate().groups)
+        weights = sum(math.prod(w.dims) for w in onnx.load(path).graph.initializer)
+        assert moved <= 1.15 * 2 * (2 * batch * 64 * 32 * 32 + weights), batch
+
+
+def excited(b: CnnBuilder, x: str, channels: int, mid: int, how: str) -> str:
+    """The gate: by convolutions, by products of flattened means, or of means without dimensions of one."""
+    if how == "conv":
+        m = b.node("GlobalAveragePool", x)
+        return b.node("Sigmoid", b.conv(b.node("Relu", b.conv(m, channels, mid, 1)), mid, channels, 1))
+    m = (
+        b.node("ReduceMean", x, axes=[2, 3], keepdims=0)
+        if how == "mean"
+        else b.node("Flatten", b.node("GlobalAveragePool", x))
+    )
+    m = b.node("Relu", b.node("Gemm", m, b.weight((mid, channels), 0.1), b.weight((mid,), 0.1), transB=1))
+    m = b.node(
+        "Sigmoid", b.node("Add", b.node("MatMul", m, b.weight((mid, channels), 0.1)), b.weight((channels,), 0.1))
+    )
+    return b.node("Reshape", m, b.constant([-1, channels, 1, 1]))
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+@pytest.mark.parametrize(("shape", "perm"), [
+    ((3, 70, 130), (0, 2, 1)), ((129, 66), (1, 0)), ((5, 6, 7, 8), (2, 3, 0, 1)), ((4, 5, 6), (2, 1, 0)), ((1, 9000, 3), (2, 0, 1)),
+])  # fmt: skip
+def test_dense_transpositions(tmp_path, shape, perm, dtype) -> None:
+    x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    out = tuple(shape[p] for p in perm)
+    steps = [node("Neg", "x", "a"), node("Transpose", "a", "y", perm=list(perm))]
+    onnx.save(model(steps, [info("x", shape)], [info("y", out)], {}), tmp_path / "m.onnx")
+    compiled = api.compile(tmp_path / "m.onnx", dtype=dtype)
+    (got,) = compiled.run({"x": x}, sanitize=True).values()
+    assert np.abs(got + x.transpose(perm)).max() <= CLOSE[dtype] * np.abs(x).max()
+
+
+def test_an_odd_transposition_takes_little_longer_than_a_copy(tmp_path) -> None:
+    """By items it would take eight times as long."""
+
+    def cycles(perm: list[int]) -> int:
+        out = tuple((8, 1024, 512)[p] for p in perm)
+        steps = [node("Transpose", "x", "y", perm=perm)]
+        onnx.save(model(steps, [info("x", (8, 1024, 512))], [info("y", out)], {}), tmp_path / "m.onnx")
+        return api.compile(tmp_path / "m.onnx", dtype="bf16", io_dtype="bf16").simulate().cycles
+
+    assert cycles([0, 2, 1]) < 2 * cycles([1, 0, 2])
