@@ -107,3 +107,43 @@ def test_slices_that_straddle_the_parts_of_a_concatenation() -> None:
     case = one_op("concat", Arg((7, 62, 4, 64), "i8"), Arg((7, 14, 4, 64), "i8"), machine="test_2x2", axis=1)
     plan = Plan((1, 4, 1, 1), (7, 19, 4, 64), (7, 10, 2, 64), (3, 0, 1, 2), 2, 0, 0, "")
     check(with_plan(case, plan))
+
+
+@given(st.sampled_from(["transpose", "slice", "broadcast", "concat", "pad"]), st.data(), st.integers(0, 1 << 20))
+def test_positions_of_images_in_blocks(kind: str, data, seed: int) -> None:
+    """Whole positions, whatever channels they have: the last dimension is not touched."""
+    shape = shapes(data.draw, 2, 5)
+    *lead, c = shape
+    dtype = data.draw(st.sampled_from(["bf16", "f32", "f16"]))
+    args = [Arg(shape, dtype, "blocked")]
+    attrs: dict = {}
+    if kind == "transpose":
+        attrs["perm"] = (*data.draw(st.permutations(range(len(lead)))), len(lead))
+    elif kind == "slice":
+        ends = [
+            (a := data.draw(st.integers(0, n - 1)), data.draw(st.integers(1, n - a)), data.draw(st.integers(1, 3)))
+            for n in lead
+        ]
+        attrs = {
+            "start": (*(a for a, _, _ in ends), 0),
+            "size": (*(-(-n // k) for _, n, k in ends), c),
+            "step": (*(k for _, _, k in ends), 1),
+        }
+    elif kind == "broadcast":
+        attrs["shape"] = shape
+        args = [Arg((*(n if data.draw(st.booleans()) else 1 for n in lead), c), dtype, "blocked")]
+    elif kind == "concat":
+        axis = data.draw(st.integers(0, len(lead) - 1))
+        attrs["axis"] = axis
+        lengths = data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=3))
+        args = [Arg(tuple(n if d == axis else s for d, s in enumerate(shape)), dtype, "blocked") for n in lengths]
+    else:
+        attrs = {
+            "lo": (*(data.draw(st.integers(0, 3)) for _ in lead), 0),
+            "hi": (*(data.draw(st.integers(0, 3)) for _ in lead), 0),
+            "value": 1.5,
+        }
+    case = one_op(kind, *args, out="blocked", machine=tiles(data.draw), **attrs)
+    if kind != "concat" or attrs["axis"] != len(lead):
+        assert case.segment.info["engine"] in ("movement", "channel moves")
+    check_plans(case, seed)

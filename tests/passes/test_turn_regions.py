@@ -162,3 +162,18 @@ def test_the_cut_is_the_cheapest(data):
     least = min(map(price, ways))
     assert price(found) == least
     assert len(found) == min(len(way) for way in ways if price(way) == least)
+
+
+@pytest.mark.parametrize("counts", [(1, 1, 2, 2), (1, 1, 3, 1), (2, 1, 1, 2)])
+def test_enlarged_images_are_turned_with_what_reads_them(counts):
+    """A view, a broadcast and a view between convolutions, with a second reader of what is enlarged."""
+    g = SmallGraph(x=((2, 4, 5, 3), "f32"))
+    y = g("relu", convolved(g, g.args["x"], 8, "a"))
+    apart = [k for n, c in zip(y.shape, counts, strict=True) for k in ((n, c) if c > 1 else (n,))]
+    ones = [k for n, c in zip(y.shape, counts, strict=True) for k in ((n, 1) if c > 1 else (n,))]
+    wide = g("broadcast", g("reshape", y, shape=tuple(ones)), shape=tuple(apart))
+    z = g("reshape", wide, shape=tuple(n * c for n, c in zip(y.shape, counts, strict=True)))
+    program = g.done(y=convolved(g, z, 3, "b"), z=convolved(g, y, 2, "c"))
+    lifted(program, SinkTransposes(), tolerance=2e-5)
+    found = ops_of(program, "transpose")
+    assert all(op.operands[0].op is None or op.result.users[0].kind == "return" for op in found)

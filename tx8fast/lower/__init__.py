@@ -56,9 +56,10 @@ def _reduce(record: OpRecord, machine: Machine) -> Lowering:
 
 
 def _moved(record: OpRecord, machine: Machine) -> Lowering:
-    """Movement of dense tensors, or of channels in blocks."""
-    blocked = record.results[0].layout == "blocked" and len(record.results[0].shape) > 1
-    return (ChannelMoves if blocked else Movement)(record, machine)
+    """Movement of channels in blocks, or of anything else."""
+    own, its = record.operands[0], record.results[0]
+    channels = its.layout == "blocked" and own is not None and own.shape[-1:] != its.shape[-1:]
+    return (ChannelMoves if channels else Movement)(record, machine)
 
 
 _ALONE = (Contraction, Pool, BatchNorm, Softmax, Norm, Rope, ChannelNorm, Lookup, Movement, Elementwise)

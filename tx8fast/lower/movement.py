@@ -13,16 +13,18 @@ from collections.abc import Sequence
 
 from tx8fast.graph_table import OpRecord, TensorSpec
 from tx8fast.isa.base import NAMED
+from tx8fast.lower.access import Access
 from tx8fast.lower.base import FLOATS, Lowering, NotLowerable, Slice
 from tx8fast.lower.emitter import Emitter
-from tx8fast.lower.transfer import Local, Move, moves
+from tx8fast.lower.transfer import Box, Local, Move, moves
 from tx8fast.machine import Machine
 from tx8fast.numerics.formats import FORMAT_CODES, ITEM_BYTES
 from tx8fast.numerics.layout import block_size, blocked_params
 
 
 class Movement(Lowering):
-    """Dense tensors; factors are the result's dimensions."""
+    """Tensors in one form; factors are the result's dimensions. Blocks of channels are moved as they are: each is a matrix of its own,
+    of whose rows some go elsewhere."""
 
     kind = "movement"
     takes = frozenset({"transpose", "slice", "broadcast", "concat", "pad"})
@@ -33,13 +35,17 @@ class Movement(Lowering):
         self.e = ITEM_BYTES[out.dtype]
         if not out.shape or len(record.results) != 1:
             raise NotLowerable("movement needs one ranked result")
-        if any(o is None or (o.layout == "blocked" and len(o.shape) > 1) for o in (*record.operands, out)):
-            raise NotLowerable("movement works on dense tensors")
-        self.filler = self._filler(out)
         rank = len(out.shape)
-        self.loop_over([(f,) for f in range(rank)], [*(1,) * (rank - 1), min(out.shape[-1], 64)])
-        self.reads = [self.operand_access(j, False) for j in range(len(record.operands))]
-        self.writes = [self.result_access(False)]
+        self.blocked = out.layout == "blocked" and rank > 1
+        if any(o is None or (o.layout == "blocked" and len(o.shape) > 1) != self.blocked for o in record.operands):
+            raise NotLowerable("movement works on tensors of one form")
+        self.filler = self._filler(out)
+        unit = block_size(out.dtype) if self.blocked else 64
+        self.loop_over([(f,) for f in range(rank)], [*(1,) * (rank - 1), min(out.shape[-1], unit)])
+        self.reads = [self.operand_access(j, self.blocked) for j in range(len(record.operands))]
+        self.writes = [self.result_access(self.blocked)]
+        if self.blocked and any(a.dims[-1] != self.writes[0].dims[-1] for a in self.reads):
+            raise NotLowerable("channels in blocks stay where they are")
         # False: what a slice needs lies alike wherever it is
         self.positional = any([d.terms and d != self.writes[0].dims[d.terms[0][0]] for a in self.reads for d in a.dims])
         self.perm = record.attr("perm") if record.kind == "transpose" else ()
@@ -62,41 +68,58 @@ class Movement(Lowering):
     def emit(self, em: Emitter, s: Slice) -> None:
         out_box = self.writes[0].box(s.lo, s.hi)
         lens = [b - a for a, b in out_box]
-        if self.perm and (matrices := turned(lens, self.perm)) and self.writes[0].spec.dtype in NAMED:
+        if (
+            self.perm
+            and not self.blocked
+            and (matrices := turned(lens, self.perm))
+            and self.writes[0].spec.dtype in NAMED
+        ):
             n, rows, cols = matrices
             fmt = FORMAT_CODES[self.writes[0].spec.dtype]
             em.add("nhwc2nchw", src0=s.reads[0], dst=s.writes[0], n=n, h=rows, w=1, c=cols, fmt=fmt)
             return
-        n = math.prod(b - a for a, b in out_box)
+        n = self.writes[0].local(out_box).elems
         own = self.reads[0].local(self.reads[0].box(s.lo, s.hi)).elems
         if self.filler is not None and own < n:  # some of it is padding
             em.fill(s.writes[0], self.filler, n, self.writes[0].spec.dtype)
-        out_strides = self._strides(out_box)
         for access, src in zip(self.reads, s.reads, strict=True):
             box = access.box(s.lo, s.hi)
-            if any(a >= b for a, b in box):
-                continue
-            axes = [(r1 - r0, 0, stride) for (r0, r1), stride in zip(out_box, out_strides, strict=True)]
-            dst0 = 0
-            for (a, b), dim, stride in zip(box, access.dims, self._strides(box), strict=True):
-                for d, step in dim.terms:
-                    # result coordinates whose operand coordinate lies in [a, b)
-                    first = max(out_box[d][0], -(-(a - dim.c0) // step))
-                    last = min(out_box[d][1], (b - 1 - dim.c0) // step + 1)
-                    dst0 += (first - out_box[d][0]) * out_strides[d]
-                    axes[d] = last - first, step * stride, out_strides[d]
-            em.gather(src, s.writes[0] + dst0, moves(axes, self.e))
+            if not any(a >= b for a, b in box):
+                em.gather(src, s.writes[0], self._moves(access, box, out_box))
 
-    def _strides(self, box: Sequence[tuple[int, int]]) -> list[int]:
-        strides, acc = [], self.e
-        for a, b in reversed(box):
-            strides.append(acc)
-            acc *= b - a
-        return strides[::-1]
+    def _moves(self, access: Access, box: Box, out_box: Box) -> list[Move]:
+        """Return the moves of an operand's box into the result's."""
+        moved = len(out_box) - self.blocked  # dimensions, of items or of rows of a block
+        out_strides, strides = _strides(out_box[:moved]), _strides(box[:moved])
+        axes = [(b - a, 0, stride) for (a, b), stride in zip(out_box, out_strides, strict=False)]
+        at = 0
+        for (a, b), dim, stride in zip(box, access.dims[:moved], strides, strict=False):
+            for d, step in dim.terms:
+                # result coordinates whose operand coordinate lies in [a, b)
+                first = max(out_box[d][0], -(-(a - dim.c0) // step))
+                last = min(out_box[d][1], (b - 1 - dim.c0) // step + 1)
+                at += (first - out_box[d][0]) * out_strides[d]
+                axes[d] = last - first, step * stride, out_strides[d]
+        if not self.blocked:
+            return moves([(n, i * self.e, j * self.e) for n, i, j in axes], self.e, 0, at * self.e)
+        src, dst = access.local(box), self.writes[0].local(out_box)
+        blocks, tail = blocked_params(dst.cols, dst.dtype)
+        lanes, found = block_size(dst.dtype), []
+        for n, run, channel in ((blocks, lanes * self.e, 0), (min(tail, 1), tail * self.e, blocks * lanes)):
+            if n:
+                each = [(count, i * run, j * run) for count, i, j in axes]
+                each.append((n, src.rows * run, dst.rows * run))
+                found += moves(each, run, src.offset(0, channel), dst.offset(0, channel) + at * run)
+        return found
 
     def ops_per_point(self) -> float:
-        by_item = self.perm and not turned(self.sizes, self.perm)
+        by_item = self.perm and self.perm[-1] != len(self.perm) - 1 and not turned(self.sizes, self.perm)
         return 1.0 if by_item else self.e / self.machine.tdma.bytes_per_cycle
+
+
+def _strides(box: Box) -> list[int]:
+    """Return by dimension of a dense box how many of its elements a step is."""
+    return [math.prod([b - a for a, b in box[i + 1 :]]) for i in range(len(box))]
 
 
 def turned(lens: Sequence[int], perm: Sequence[int]) -> tuple[int, int, int] | None:

@@ -120,7 +120,11 @@ ABSORBED = {"transpose": ("convert", "channel_norm"), "channel_norm": ("transpos
 
 
 def turning(record: GroupRecord, machine: Machine) -> Planes | None:
-    """Return the lowering of a group that only turns images, None if it is another one."""
+    """Return the lowering of a group that only turns images, None if it is another one. Raises NotLowerable."""
     family = Intake if takes_in(record.ops) else Outlet if gives_out(record.ops) else None
     src = record.operands[0]
-    return None if family is None or src is None else family(record, src, record.ops[-1].results[0], machine)
+    if family is None or src is None:
+        return None
+    if record.outputs != (len(record.ops) - 1,):
+        raise NotLowerable("nobody else reads an image that is half turned")
+    return family(record, src, record.ops[-1].results[0], machine)

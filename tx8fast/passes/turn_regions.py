@@ -19,6 +19,7 @@ from tx8fast.ir.rewrite import Rewriter
 from tx8fast.ir.storage import touches_storage
 from tx8fast.passes.lift_match import is_parameter, static
 from tx8fast.passes.min_cut import SINK, SOURCE, MinCut
+from tx8fast.passes.repeated import Counts, repeat, repeated
 from tx8fast.records import dataclass
 
 Perm = tuple[int, ...]
@@ -116,11 +117,18 @@ class _Region:
     ops: list[Op]
     perm: Perm
     node: dict[Op, int] = field(default_factory=dict)
+    repeats: dict[Op, tuple[Value, Counts]] = field(default_factory=dict)  # ops that end what repeats elements
+    within: dict[Op, Op] = field(default_factory=dict)  # the others of it
 
     def turn(self, rw: Rewriter) -> int:
         self.back = inverse(self.perm)
         graph = MinCut()
-        self.node = {op: graph.add() for op in self.ops if turns(op, len(self.perm)) and not touches_storage(op)}
+        for op in self.ops:
+            if (found := repeated(op)) is not None and len(op.result.shape) == len(self.perm):
+                self.repeats[op] = found[:2]
+                self.within |= dict.fromkeys(found[2], op)
+        chosen = (op for op in self.ops if op in self.repeats or turns(op, len(self.perm)) and not touches_storage(op))
+        self.node = {op: graph.add() for op in chosen}
         values = [*self._values()]
         for v, users in values:
             graph.share(self._side(v.op, True), (self._side(u, False) for u in users), _cost(v, self.back, users))
@@ -131,19 +139,25 @@ class _Region:
         self._rewrite(turned, rw)
         return len(turned)
 
+    def _sources(self, op: Op) -> list[Value]:
+        return [self.repeats[op][0]] if op in self.repeats else list(op.operands)
+
+    def _users(self, v: Value) -> list[Op]:
+        return [self.within.get(u, u) for u in v.users]
+
     def _values(self) -> Iterator[tuple[Value, list[Op]]]:
         """Yield what an op reads or makes that has a side to choose."""
         for op in self.ops:
             for v in op.results:
-                users = v.users
+                users = self._users(v)
                 if op in self.node or self._makes(op) and any(u in self.node for u in users):
                     yield v, users
         seen = {v for op in self.ops for v in op.results if op in self.node or self._makes(op)}
         for op in self.node:
-            for v in op.operands:
+            for v in self._sources(op):
                 if v not in seen and not is_parameter(v):
                     seen.add(v)
-                    yield v, v.users
+                    yield v, self._users(v)
 
     def _makes(self, op: Op | None) -> bool:
         """True for the permutation itself: its result is there in both orders."""
@@ -172,12 +186,15 @@ class _Region:
         for op in self.ops:
             if op not in turned:
                 continue
-            for v in op.operands:
+            for v in self._sources(op):
                 if v not in known:
                     small = op.has(ELEMENTWISE) and is_parameter(v)
                     other = turned_parameter(v, self.perm, rw, op) if small else None
                     known[v] = other or rw.insert("transpose", v, before=op, perm=self.back).result
-            operands = [known[v] for v in op.operands]
-            made = rw.insert(op.kind, *operands, before=op, **turned_attrs(op, self.perm)).result
+            operands = [known[v] for v in self._sources(op)]
+            if op in self.repeats:
+                made = repeat(rw, operands[0], tuple([self.repeats[op][1][d] for d in self.back]), op)
+            else:
+                made = rw.insert(op.kind, *operands, before=op, **turned_attrs(op, self.perm)).result
             new = rw.replace_with(op, "transpose", made, perm=self.perm)
             known[new.result] = made

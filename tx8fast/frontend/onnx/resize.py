@@ -1,6 +1,6 @@
 """Handlers of resampling: every axis is a gather (nearest) or a product with a constant matrix (linear, cubic).
 
-May import: frontend.onnx.node. Must not: touch protobufs beyond a node's attributes.
+May import: frontend.onnx.{node, shape}. Must not: touch protobufs beyond a node's attributes.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import numpy as np
 
 from tx8fast.frontend.common import Tensor
 from tx8fast.frontend.onnx.node import Handler, Node
+from tx8fast.frontend.onnx.shape import RANK_LIMIT
 from tx8fast.records import dataclass
 
 
@@ -110,21 +111,35 @@ def _axes(n: Node, x: Tensor, scales: list[float] | None, sizes: list[int] | Non
 
 
 def _taken(n: Node, x: Tensor, axis: int, places: np.ndarray) -> Tensor:
-    """Return elements of one axis: every one so many times, every so manieth one, or any, which are looked up."""
-    size, count = x.shape[axis], len(places)
-    if size and count % size == 0 and np.array_equal(places, np.repeat(np.arange(size), count // size)):
-        apart = n.reshape(x, (*x.shape[: axis + 1], 1, *x.shape[axis + 1 :]))
-        many = n.broadcast(apart, (*x.shape[: axis + 1], count // size, *x.shape[axis + 1 :]))
-        return n.reshape(many, (*x.shape[:axis], count, *x.shape[axis + 1 :]))
+    """Return elements of one axis: every so manieth one, or any, which are looked up."""
+    count = len(places)
     step = int(places[1] - places[0]) if count > 1 else 1
     if count and step > 0 and np.array_equal(places, places[0] + step * np.arange(count)):
         return n.slice(x, axis, int(places[0]), count, step)
     return n.op("gather", x, n.const(places), axis=axis)
 
 
+def _repeats(size: int, places: np.ndarray) -> int:
+    """Return how often every element of an axis is taken, 0 if it is not that."""
+    count = len(places) // size if size else 0
+    return count if np.array_equal(places, np.repeat(np.arange(size), count)) else 0
+
+
+def _repeated(n: Node, x: Tensor, counts: list[int]) -> Tensor:
+    """Return a tensor with every element so many times, by axis."""
+    axes = [i for i, c in enumerate(counts) if c > 1]
+    if len(axes) > 1 and x.rank + len(axes) > RANK_LIMIT:
+        for axis in axes:
+            x = _repeated(n, x, [c if i == axis else 1 for i, c in enumerate(counts)])
+        return x
+    many = [(size, c) if c > 1 else (size,) for size, c in zip(x.shape, counts)]
+    apart = n.reshape(x, [k for own in many for k in (*own[:1], *(1 for _ in own[1:]))])
+    return n.reshape(n.broadcast(apart, [k for own in many for k in own]), [math.prod(own) for own in many])
+
+
 def _resample(n: Node, x: Tensor, axes: list[Axis], mode: str, coordinates: str) -> Tensor:
     outside: list[tuple[int, np.ndarray]] = []
-    dtype = x.dtype
+    dtype, counts = x.dtype, [1] * x.rank
     for a in axes:
         crop = coordinates == "tf_crop_and_resize"
         n.bounded(a.out * (1 if mode == "nearest" else a.size), "the table of what is read")
@@ -138,7 +153,10 @@ def _resample(n: Node, x: Tensor, axes: list[Axis], mode: str, coordinates: str)
                 outside.append((a.index, hidden))
         if mode == "nearest":
             places = _nearest(where, n.attr("nearest_mode", "round_prefer_floor"), a.size)
-            x = _taken(n, x, a.index, places)
+            if c := _repeats(a.size, places):
+                counts[a.index] = c
+            else:
+                x = _taken(n, x, a.index, places)
             continue
         if not x.is_float:
             x = n.cast(x, "f32")
@@ -153,6 +171,8 @@ def _resample(n: Node, x: Tensor, axes: list[Axis], mode: str, coordinates: str)
         perm = [i for i in range(x.rank) if i != a.index] + [a.index]
         y = n.op("gemm", n.transpose(x, perm), n.const(matrix.T, x.dtype))
         x = n.transpose(y, [perm.index(i) for i in range(x.rank)])
+    if max(counts, default=1) > 1:
+        x = _repeated(n, x, counts)
     if outside:
         mask = np.zeros(x.shape, bool)
         for index, hidden in outside:

@@ -13,7 +13,7 @@ from tx8fast.frontend.common import Tensor, np_type
 from tx8fast.frontend.onnx.node import Handler, Node
 from tx8fast.frontend.onnx.reader import dtype_of
 
-_RANK_LIMIT = 8
+RANK_LIMIT = 8
 
 
 def _reshape(n: Node) -> Tensor:
@@ -91,7 +91,7 @@ def tile(n: Node, x: Tensor, repeats: list[int]) -> Tensor:
     wide = [(1, d) if r == 1 else (r, d) for r, d in split]
     flat_in = [v for r, d in wide for v in ((d,) if r == 1 else (1, d))]
     flat_out = [v for r, d in wide for v in ((d,) if r == 1 else (r, d))]
-    if len(flat_in) <= _RANK_LIMIT:
+    if len(flat_in) <= RANK_LIMIT:
         return n.reshape(n.broadcast(n.reshape(x, flat_in), flat_out), out)
     for axis, r in enumerate(repeats):
         x = n.concat([x] * r, axis)

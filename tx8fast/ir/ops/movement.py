@@ -128,34 +128,44 @@ _MAX_MOVED = 32768
 _FLOATS = frozenset({"bf16", "f16", "f32"})
 
 
-def _channel_align(op: Op) -> str:
-    """Return "both" for channels of images that are put one behind the other, or taken out in one piece. What has fewer dimensions stays dense:
-    a recurrent step takes its gates out of a row, and dense rows share loop nests with what follows (23 % of an LSTM's cycles)."""
+def _align(op: Op) -> str:
+    """Return "both" for images of which whole positions are moved, or channels put one behind the other or taken out in one piece. What has
+    fewer dimensions stays dense: a recurrent step takes its gates out of a row, and dense rows share loop nests with what follows (23 % of
+    an LSTM's cycles)."""
     x, y = op.operands[0].type, op.results[0].type
     if not (isinstance(x, TensorType) and isinstance(y, TensorType) and x.is_static and y.is_static):
         return "nalign"
     own: Any = x.shape
     its: Any = y.shape
-    rank = len(its)
     nothing = any(0 in v.type.shape for v in op.operands) or 0 in its  # type: ignore[attr-defined]
-    if rank < 4 or nothing or y.dtype not in _FLOATS or max(own[-1], its[-1]) > _MAX_MOVED:
+    if len(its) < 4 or len(own) != len(its) or nothing or y.dtype not in _FLOATS or max(own[-1], its[-1]) > _MAX_MOVED:
         return "nalign"
-    if op.kind == "concat":
-        return "both" if op.attrs["axis"] % rank == rank - 1 else "nalign"
-    return "both" if own[:-1] == its[:-1] and op.attrs["step"][-1] == 1 else "nalign"
+    return "both" if _in_blocks(op, own, its) else "nalign"
 
 
-_DMA: dict[str, Any] = {"engine": "dma", "align": "nalign"}
+def _in_blocks(op: Op, own: tuple[int, ...], its: tuple[int, ...]) -> bool:
+    """True if an op moves positions, whatever their channels are, or channels, wherever they are."""
+    a, last = op.attrs, len(its) - 1
+    if op.kind == "transpose":
+        return a["perm"][last] == last
+    if op.kind == "pad":
+        return a["mode"] == "constant" and min((*a["lo"], *a["hi"])) >= 0 and a["lo"][last] == a["hi"][last] == 0
+    if op.kind == "slice":
+        return min(a["step"]) > 0 and (own[-1] == its[-1] or own[:-1] == its[:-1] and a["step"][last] == 1)
+    return op.kind == "concat" or own[-1] == its[-1]
+
+
+_DMA: dict[str, Any] = {"engine": "dma", "align": _align}
 
 OPS: tuple[OpDef, ...] = (
     OpDef("transpose", ("x",), attrs={"perm": (tuple, REQUIRED)}, infer=_transpose, rule_of=factors.transpose, **_DMA),
     OpDef("reshape", ("x",), attrs={"shape": (tuple, REQUIRED)}, infer=infer_reshape, rule_of=factors.reshape,
           engine="none", align="nalign", need_load=0, need_store=0, inplace=0),
     OpDef("broadcast", ("x",), attrs={"shape": (tuple, REQUIRED)}, infer=_broadcast, rule_of=factors.broadcast, **_DMA),
-    OpDef("concat", ("x*",), attrs={"axis": (int, REQUIRED)}, infer=_concat, rule_of=factors.concat, engine="dma", align=_channel_align),
-    OpDef("slice", ("x",), infer=_slice, rule_of=factors.slice_, engine=_slice_engine, align=_channel_align,
+    OpDef("concat", ("x*",), attrs={"axis": (int, REQUIRED)}, infer=_concat, rule_of=factors.concat, engine="dma", align=_align),
+    OpDef("slice", ("x",), infer=_slice, rule_of=factors.slice_, engine=_slice_engine, align=_align,
           attrs={"start": (tuple, REQUIRED), "size": (tuple, REQUIRED), "step": (tuple, REQUIRED)}),
-    OpDef("pad", ("x",), infer=_pad, rule_of=factors.pad, engine=_pad_engine, align="nalign",
+    OpDef("pad", ("x",), infer=_pad, rule_of=factors.pad, engine=_pad_engine, align=_align,
           attrs={"lo": (tuple, REQUIRED), "hi": (tuple, REQUIRED), "value": (float, 0.0), "mode": (str, "constant")}),
     OpDef("trilu", ("x",), infer=_trilu, rule_of=factors.trilu, engine="kcore", align="nalign",
           places=lambda op: range(len(op.operands[0].shape))[-2:], attrs={"k": (int, 0), "upper": (bool, True)}),
