@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from hunt.draft import Draft, Value
+from hunt.formats import F32
 from hunt.idioms import idiom
 
 
@@ -149,6 +150,25 @@ def gated(d: Draft) -> None:
             x = d.op("Add", x, gated)
 
 
+def positions(d: Draft, y: Value) -> Value:
+    """Images that are enlarged, rolled, framed, cropped, or put below each other: positions go elsewhere with all their channels."""
+    axis, way = d.pick([2, 3]), d.int(0, 4)
+    n = y.shape[axis]
+    if way == 0:
+        more = d.weight(np.asarray([1, 1, d.pick([1, 2, 3]), d.pick([1, 2])], np.float32), F32)
+        return d.op("Resize", y, None, more, mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor")
+    if way == 1:
+        at = d.int(1, n - 1) if n > 1 else 0
+        parts = [d.op("Slice", y, d.ints(a), d.ints(b), d.ints(axis)) for a, b in ((at, n), (0, at)) if a < b]
+        return d.op("Concat", *parts, axis=axis)
+    if way == 2:
+        frame = [d.int(0, 2) for _ in range(4)]
+        return d.op("Pad", y, d.ints(0, 0, *frame[:2], 0, 0, *frame[2:]))
+    if way == 3:
+        return d.op("Slice", y, d.ints(d.int(0, n - 1)), d.ints(n), d.ints(axis), d.ints(d.pick([1, 2])))
+    return d.op("Concat", y, d.op("Relu", y), axis=axis)
+
+
 @idiom
 def branched(d: Draft) -> None:
     """Images whose channels grow, are split, go different ways and meet again: channels that begin within a block of others."""
@@ -164,7 +184,7 @@ def branched(d: Draft) -> None:
 
     y = conv(x, d.pick([8, 32, 64, 96]))
     for _ in range(d.int(1, 4)):
-        c, way = y.shape[1], d.int(0, 3)
+        c, way = y.shape[1], d.int(0, 5)
         if way == 0:
             more = [conv(y, d.pick([4, 16, 32, 64])) for _ in range(d.pick([1, 1, 2]))]
             y = d.op("Concat", *((y, *more) if d.chance(0.5) else (*more, y)), axis=1)
@@ -174,6 +194,8 @@ def branched(d: Draft) -> None:
             y = d.op("Concat", *d.pick([(conv(left, n), right), (right, left), (left, right, conv(right, 8))]), axis=1)
         elif way == 2:
             y = d.op("Slice", y, d.ints(d.int(0, c - 1)), d.ints(c), d.ints(1), d.ints(d.pick([1, 1, 2])))
+        elif way == 3:
+            y = positions(d, y)
         else:
             y = d.op("Add", y, conv(y, c))
         if d.chance(0.3):

@@ -131,7 +131,7 @@ _FLOATS = frozenset({"bf16", "f16", "f32"})
 def _align(op: Op) -> str:
     """Return "both" for images of which whole positions are moved, or channels put one behind the other or taken out in one piece. What has
     fewer dimensions stays dense: a recurrent step takes its gates out of a row, and dense rows share loop nests with what follows (23 % of
-    an LSTM's cycles)."""
+    an LSTM's cycles). Transpositions, too: those that move channels turn dense matrices."""
     x, y = op.operands[0].type, op.results[0].type
     if not (isinstance(x, TensorType) and isinstance(y, TensorType) and x.is_static and y.is_static):
         return "nalign"
@@ -146,8 +146,6 @@ def _align(op: Op) -> str:
 def _in_blocks(op: Op, own: tuple[int, ...], its: tuple[int, ...]) -> bool:
     """True if an op moves positions, whatever their channels are, or channels, wherever they are."""
     a, last = op.attrs, len(its) - 1
-    if op.kind == "transpose":
-        return a["perm"][last] == last
     if op.kind == "pad":
         return a["mode"] == "constant" and min((*a["lo"], *a["hi"])) >= 0 and a["lo"][last] == a["hi"][last] == 0
     if op.kind == "slice":
@@ -158,7 +156,7 @@ def _in_blocks(op: Op, own: tuple[int, ...], its: tuple[int, ...]) -> bool:
 _DMA: dict[str, Any] = {"engine": "dma", "align": _align}
 
 OPS: tuple[OpDef, ...] = (
-    OpDef("transpose", ("x",), attrs={"perm": (tuple, REQUIRED)}, infer=_transpose, rule_of=factors.transpose, **_DMA),
+    OpDef("transpose", ("x",), attrs={"perm": (tuple, REQUIRED)}, infer=_transpose, rule_of=factors.transpose, engine="dma", align="nalign"),
     OpDef("reshape", ("x",), attrs={"shape": (tuple, REQUIRED)}, infer=infer_reshape, rule_of=factors.reshape,
           engine="none", align="nalign", need_load=0, need_store=0, inplace=0),
     OpDef("broadcast", ("x",), attrs={"shape": (tuple, REQUIRED)}, infer=_broadcast, rule_of=factors.broadcast, **_DMA),
