@@ -122,8 +122,7 @@ ABSORBED = {"transpose": ("convert", "channel_norm"), "channel_norm": ("transpos
 def turning(record: GroupRecord, machine: Machine) -> Planes | None:
     """Return the lowering of a group that only turns images, None if it is another one. Raises NotLowerable."""
     family = Intake if takes_in(record.ops) else Outlet if gives_out(record.ops) else None
-    src = record.operands[0]
-    if family is None or src is None:
+    if family is None or (src := record.operands[0]) is None:
         return None
     if record.outputs != (len(record.ops) - 1,):
         raise NotLowerable("nobody else reads an image that is half turned")

@@ -19,8 +19,8 @@ def _apart(shape: Sequence[int], counts: Sequence[int], wide: bool) -> tuple[int
     return tuple([k for n, c in zip(shape, counts) for k in ((n, c if wide else 1) if c > 1 else (n,))])
 
 
-def repeated(op: Op) -> tuple[Value, Counts, tuple[Op, Op]] | None:
-    """Return what an op repeats, by dimension how often each element, and the ops before it that alone serve it; None if it does not."""
+def repeated(op: Op) -> tuple[tuple[Op, Op], Counts] | None:
+    """Return the ops before one that alone serve it to repeat elements, and by dimension how often; None if it does not."""
     wide = made_by(op.operands[0], "broadcast") if op.kind == "reshape" else None
     view = None if wide is None else made_by(wide.operands[0], "reshape")
     if wide is None or view is None or not static(op.result, view.operands[0]):
@@ -30,7 +30,7 @@ def repeated(op: Op) -> tuple[Value, Counts, tuple[Op, Op]] | None:
         return None
     counts = tuple([b // a for a, b in zip(x.shape, out.shape)])
     forms = view.result.shape == _apart(x.shape, counts, False) and wide.result.shape == _apart(x.shape, counts, True)
-    return (x, counts, (view, wide)) if forms and max(counts) > 1 else None
+    return ((view, wide), counts) if forms and max(counts) > 1 else None
 
 
 def repeat(rw: Rewriter, x: Value, counts: Counts, before: Op) -> Value:

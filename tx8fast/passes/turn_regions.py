@@ -117,7 +117,7 @@ class _Region:
     ops: list[Op]
     perm: Perm
     node: dict[Op, int] = field(default_factory=dict)
-    repeats: dict[Op, tuple[Value, Counts]] = field(default_factory=dict)  # ops that end what repeats elements
+    repeats: dict[Op, tuple[Op, Counts]] = field(default_factory=dict)  # the first op of what repeats elements, by the last
     within: dict[Op, Op] = field(default_factory=dict)  # the others of it
 
     def turn(self, rw: Rewriter) -> int:
@@ -125,8 +125,8 @@ class _Region:
         graph = MinCut()
         for op in self.ops:
             if (found := repeated(op)) is not None and len(op.result.shape) == len(self.perm):
-                self.repeats[op] = found[:2]
-                self.within |= dict.fromkeys(found[2], op)
+                self.repeats[op] = found[0][0], found[1]
+                self.within |= dict.fromkeys(found[0], op)
         chosen = (op for op in self.ops if op in self.repeats or turns(op, len(self.perm)) and not touches_storage(op))
         self.node = {op: graph.add() for op in chosen}
         values = [*self._values()]
@@ -140,7 +140,7 @@ class _Region:
         return len(turned)
 
     def _sources(self, op: Op) -> list[Value]:
-        return [self.repeats[op][0]] if op in self.repeats else list(op.operands)
+        return list((self.repeats[op][0] if op in self.repeats else op).operands)
 
     def _users(self, v: Value) -> list[Op]:
         return [self.within.get(u, u) for u in v.users]
