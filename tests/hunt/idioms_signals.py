@@ -156,7 +156,9 @@ def positions(d: Draft, y: Value) -> Value:
     n = y.shape[axis]
     if way == 0:
         more = d.weight(np.asarray([1, 1, d.pick([1, 2, 3]), d.pick([1, 2])], np.float32), F32)
-        return d.op("Resize", y, None, more, mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor")
+        return d.op(
+            "Resize", y, None, more, mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor"
+        )
     if way == 1:
         at = d.int(1, n - 1) if n > 1 else 0
         parts = [d.op("Slice", y, d.ints(a), d.ints(b), d.ints(axis)) for a, b in ((at, n), (0, at)) if a < b]

@@ -143,7 +143,7 @@ def test_squeeze_and_excite(tmp_path, linear, batch, size, channels, dtype):
     for opt in (1, 2, 3):
         compiled = agrees(path, {"x": x}, want, dtype, opt)
         assert not compiled.program.meta["kernel_core"]
-    if not linear and batch > 1:
+    if 1 < batch <= 16:  # of more images chains take less time
         kinds = [
             s.info["op"] for s in compiled.program.segments if s.info["engine"] in ("conv stream", "spread stream")
         ]

@@ -144,6 +144,23 @@ def excited(path: Path) -> Path:
     return b.save(path, (8, 3, 224, 224), y, (8, 160))
 
 
+def planes(path: Path, batch: int) -> Path:
+    """Write a block between feature maps of 96 channels that come and leave channel-first: a gate of matrix products, branches that are put
+    together, and one that is enlarged."""
+    b = CnnBuilder(fill=0.01)
+    y = b.conv(b.node("Relu", b.conv("x", 96, 96, 3)), 96, 96, 3)
+    gate = b.node("Flatten", b.node("GlobalAveragePool", y))
+    for a, c, act in ((96, 24, "Relu"), (24, 96, "Sigmoid")):
+        gate = b.node(act, b.node("Gemm", gate, b.weight((c, a), 0.1), b.weight((c,), 0.1), transB=1))
+    y = b.node("Relu", b.node("Add", "x", b.node("Mul", y, b.node("Reshape", gate, b.constant([-1, 96, 1, 1])))))
+    pool = b.node("MaxPool", y, kernel_shape=[2, 2], strides=[2, 2])
+    small = b.node("Relu", b.conv(pool, 96, 48, 1))
+    large = b.node("Resize", small, "", "", b.constant([batch, 48, 28, 28]), mode="nearest",
+                   coordinate_transformation_mode="asymmetric", nearest_mode="floor")  # fmt: skip
+    y = b.conv(b.node("Concat", y, large, axis=1), 144, 100, 1)
+    return b.save(path, (batch, 96, 28, 28), y, (batch, 100, 28, 28))
+
+
 def audio(path: Path) -> Path:
     """Write what is around the layers of a wav2vec 2.0 base: windows over a second of sound, and the convolution that gives places, 16
     groups of 48 channels with 128 taps."""
@@ -231,6 +248,10 @@ def _all() -> dict[str, Case]:
         "elementwise": {"dense": Case(lambda folder: elementwise(folder / "net.onnx"), {"dtype": "bf16"})},
         "regnety stages": {"batch 8": Case(lambda folder: regnet(folder / "net.onnx"), {"dtype": "bf16"})},
         "efficientnet stages": {"batch 8": Case(lambda folder: excited(folder / "net.onnx"), {"dtype": "bf16"})},
+        "feature maps": {
+            f"batch {n}": Case(lambda folder, n=n: planes(folder / "net.onnx", n), {"dtype": "bf16", "io_dtype": "bf16"})
+            for n in (1, 16)
+        },
         "wav2vec2 ends": {"a second": Case(lambda folder: audio(folder / "net.onnx"), {"dtype": "bf16"})},
         "next token": {"of 50,257": Case(lambda folder: next_token(folder / "net.onnx"), {"dtype": "bf16"})},
         "segmenter": {"batch 1": Case(lambda folder: segmenter(folder / "net.onnx"), {"dtype": "bf16"})},

@@ -15,7 +15,7 @@ from tx8fast.lower.attention import Attention
 from tx8fast.lower.banded import Banded
 from tx8fast.lower.base import Lowering, NotLowerable
 from tx8fast.lower.batchnorm import BatchNorm
-from tx8fast.lower.chain import WINDOWS
+from tx8fast.lower.chain import WINDOWS, is_chain
 from tx8fast.lower.channel_moves import ChannelMoves
 from tx8fast.lower.collective import Collective
 from tx8fast.lower.contraction import Contraction
@@ -83,7 +83,7 @@ def lower(record: OpRecord | GroupRecord, machine: Machine) -> tuple[Lowering, s
         kinds = [op.kind for op in record.ops]
         if (turned := turning(record, machine)) is not None:
             return turned, ""
-        if sum(kind in WINDOWS for kind in kinds) > 1:
+        if is_chain(record.ops):
             return _chain(record, machine), ""
         if is_attention(record.ops):
             return Attention(record, machine), ""
@@ -150,7 +150,7 @@ def _variants(record: OpRecord | GroupRecord, machine: Machine) -> list[Lowering
             known = FAMILIES.get(product.kind) is Contraction
             return [Contraction(product, machine, resident=True)] if known else []
         windows = [op for op in record.ops if op.kind in WINDOWS]
-        if len(windows) > 1:
+        if is_chain(record.ops):
             families = (ConvStream, SpreadStream) if len(windows) <= MAX_BANDED else (SpreadStream,)
             return [low for family in families for low in _made(family, record, machine)]
         if record.ops[0].kind in NORMS:

@@ -20,7 +20,7 @@ from tx8fast.lower.channel_moves import ChannelMoves
 from tx8fast.lower.convolution import Convolution, Depthwise, Windowed
 from tx8fast.lower.elementwise import Elementwise
 from tx8fast.lower.loops import least_room
-from tx8fast.lower.planes import ABSORBED, Intake, Outlet, Planes
+from tx8fast.lower.planes import ABSORBED, TURN, Intake, Outlet, Planes
 from tx8fast.lower.pooling import Pool
 from tx8fast.lower.thin import Thin
 from tx8fast.lower.transfer import spec_bytes
@@ -32,6 +32,12 @@ WINDOWS = ("conv", "max_pool", "avg_pool")
 PSUM = -1  # the image a convolution adds its sums to, as if it were an operand
 Rows = tuple[int, int]
 Source = tuple[str, int]  # ("op", member) or ("in", group operand)
+
+
+def is_chain(ops: Sequence[OpRecord]) -> bool:
+    """True for ops among which are several windows, or one and what turns planes into images or images into planes."""
+    windows = sum(op.kind in WINDOWS for op in ops)
+    return windows > 1 or windows == 1 and any(op.kind == TURN for op in ops)
 
 
 @dataclass(frozen=True)
@@ -138,8 +144,8 @@ class Chain(Lowering):
 
     def __init__(self, record: GroupRecord, machine: Machine) -> None:
         super().__init__(record, machine)
-        if record.outputs != (len(record.ops) - 1,) or sum(op.kind in WINDOWS for op in record.ops) < 2:
-            raise NotLowerable("a chain has several windows and one result, the last")
+        if record.outputs != (len(record.ops) - 1,) or not is_chain(record.ops):
+            raise NotLowerable("a chain has several windows, or planes, and one result, the last")
         self.args: list[int] = []
         self.stages: list[Stage] = []
         made, member_of = members(record)

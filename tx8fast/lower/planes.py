@@ -115,8 +115,9 @@ def gives_out(ops: Sequence[OpRecord]) -> bool:
     return tuple(ops[1].attr("perm")) == (0, 3, 1, 2)
 
 
+TURN = "transpose"
 #: the ops before one that turn an image with it
-ABSORBED = {"transpose": ("convert", "channel_norm"), "channel_norm": ("transpose",), "convert": ("transpose",)}
+ABSORBED = {TURN: ("convert", "channel_norm"), "channel_norm": (TURN,), "convert": (TURN,)}
 
 
 def turning(record: GroupRecord, machine: Machine) -> Planes | None:

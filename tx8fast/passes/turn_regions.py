@@ -117,7 +117,9 @@ class _Region:
     ops: list[Op]
     perm: Perm
     node: dict[Op, int] = field(default_factory=dict)
-    repeats: dict[Op, tuple[Op, Counts]] = field(default_factory=dict)  # the first op of what repeats elements, by the last
+    repeats: dict[Op, tuple[Op, Counts]] = field(
+        default_factory=dict
+    )  # the first op of what repeats elements, by the last
     within: dict[Op, Op] = field(default_factory=dict)  # the others of it
 
     def turn(self, rw: Rewriter) -> int:

@@ -16,7 +16,7 @@ from dataclasses import replace
 from tx8fast.errors import InfeasibleError
 from tx8fast.graph_table import FunctionTable, GraphTable, GroupRecord, OpRecord, Step
 from tx8fast.lower import NotLowerable
-from tx8fast.lower.chain import WINDOWS
+from tx8fast.lower.chain import WINDOWS, is_chain
 from tx8fast.lower.planes import gives_out, takes_in
 from tx8fast.lower.sequence import may_stream
 from tx8fast.lower.sequence_members import NORMS
@@ -107,7 +107,7 @@ def _streams(fn: FunctionTable, steps: list[Step], planner: Planner, moves: bool
             end += 1
         found = None
         if narrow[start]:
-            ends = [e for e in (*range(begin + 2, end + 1), end + _turns(steps[end : end + 3], gives_out)) if narrow[e]]
+            ends = [e for e in (*range(begin + 1, end + 1), end + _turns(steps[end : end + 3], gives_out)) if narrow[e]]
             found = _longest(ends, lambda e, start=start: stream(start, e))
         if found is None:
             start += 1
@@ -197,8 +197,7 @@ def _stream(
     fn: FunctionTable, steps: Sequence[Step], start: int, end: int, used: dict[int, set[int]], planner: Planner
 ) -> Option | None:
     """Return the steps as one stream, or None if that does not fit."""
-    kinds = [s.record.kind for s in steps[start:end] if s.record is not None]
-    if sum(k in WINDOWS for k in kinds) < 2:
+    if not is_chain([s.record for s in steps[start:end] if isinstance(s.record, OpRecord)]):
         return None
     return _group(fn, steps, start, end, used, planner)
 
