@@ -17,6 +17,7 @@ from tx8fast.ir.types import TensorType
 from tx8fast.passes.base import PatternPass
 from tx8fast.records import dataclass
 
+LANES = 64  # of a block of channels in 16 and 32 bits
 _SIGNED = {"i4": 4, "i8": 8, "i16": 16, "i32": 32, "i64": 64}
 _UNSIGNED = {"u4": 4, "u8": 8, "u16": 16, "u32": 32, "u64": 64}
 #: float format -> (significant bits, exponent bits)
@@ -228,13 +229,26 @@ def _convert_chain(op: Op, rw: Rewriter) -> bool:
 # ---------------------------------------------------------------- into the user
 
 
+def _in_parts(x: Value, w: Value) -> bool:
+    """True for several matrices whose columns lie across blocks, and the same second operand for all."""
+    if not _static(x, w) or len(_shape(w)) != 2:
+        return False
+    return math.prod(_shape(x)[:-2]) > 1 and staggered(_shape(x)[-1])
+
+
+def staggered(n: int) -> bool:
+    """True if so many channels side by side begin anywhere in a block."""
+    return bool(n % LANES and LANES % n)
+
+
 @pattern("gemm", benefit=5)
 def _gemm_transpose(op: Op, rw: Rewriter) -> bool:
-    """A transposition of the two last dimensions becomes the operand's flag."""
+    """A transposition of the two last dimensions becomes the operand's flag; but for matrices that would lie beside each other in parts of
+    blocks, as rows of one product with a weight."""
     changed = False
     for i, flag in ((0, "trans_a"), (1, "trans_b")):
         t = _producer(op, i, "transpose")
-        if t is None:
+        if t is None or not i and _in_parts(t.operands[0], op.operands[1]):
             continue
         perm = t.attrs["perm"]
         n = len(perm)
