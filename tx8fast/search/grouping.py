@@ -43,9 +43,21 @@ def group_table(
         steps, given = fn.steps, options.get(fn.name, ())
         chosen = best_cuts(fn, steps, planner, given)
         parts[fn.name] = {option[2].outputs: _parts(fn, steps, option, planner) for option in chosen}
+        short = [option for option in chosen if option in given and option[1] - option[0] <= MAX_LED]
+        if short:
+            others = best_cuts(fn, steps, planner, [option for option in given if option not in short])
+            parts[fn.name] |= {option[2].outputs: _within(option, others) for option in short}
         fn.steps = [step for _, _, step in chosen]
         place_barriers(fn)
     return parts
+
+
+def _within(option: Option, others: Sequence[Option]) -> Parts:
+    """Return the groups that would be there instead of a short stream, which a chain may have with what lies before or behind it."""
+    start, end, _ = option
+    found = [other for other in others if start <= other[0] and other[1] <= end]
+    whole = len(found) > 1 and found[0][0] == start and found[-1][1] == end
+    return tuple(step for _, _, step in found) if whole else ()
 
 
 def _parts(fn: FunctionTable, steps: Sequence[Step], option: Option, planner: Planner) -> Parts:
