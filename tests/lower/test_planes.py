@@ -139,3 +139,20 @@ def test_an_image_that_is_half_turned_for_somebody_else(tmp_path) -> None:
         got = api.compile(path, dtype="bf16", opt=opt).run({"x": x}, sanitize=True)
         for a, b_ in zip(got.values(), want, strict=True):
             assert np.abs(a - b_).max() <= 3e-2 * np.abs(b_).max()
+
+
+@pytest.mark.parametrize("shape", [(5000, 3), (3, 8191, 5), (4, 20000), (4097, 2, 3), (1, 4099, 7)])
+def test_matrices_as_long_as_fields_are(tmp_path, shape) -> None:
+    """Batches, rows and columns beyond what a field of an instruction holds (4,096, and 16,384 channels)."""
+    perm = (*range(len(shape) - 2), len(shape) - 1, len(shape) - 2)
+    out = tuple(shape[p] for p in perm)
+    onnx.save(
+        model([node("Transpose", "x", "y", perm=list(perm))], [info("x", shape)], [info("y", out)], {}),
+        tmp_path / "m.onnx",
+    )
+    x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    compiled = api.compile(tmp_path / "m.onnx")
+    (got,) = compiled.run({"x": x}, sanitize=True).values()
+    assert (got == x.transpose(perm)).all()
+    turned_ones = [r for s in compiled.program.segments for c in s.codes for r in c if r["opcode"] == 0x82]
+    assert all(max(r["p"][:3]) <= 4096 and r["p"][3] <= 16384 for r in turned_ones)

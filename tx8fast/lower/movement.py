@@ -16,7 +16,9 @@ from tx8fast.isa.base import NAMED
 from tx8fast.lower.access import Access
 from tx8fast.lower.base import FLOATS, Lowering, NotLowerable, Slice
 from tx8fast.lower.emitter import Emitter
+from tx8fast.lower.rows import MAX_CHANNELS
 from tx8fast.lower.transfer import Box, Local, Move, moves
+from tx8fast.lower.windows import MAX_EXTENT
 from tx8fast.machine import Machine
 from tx8fast.numerics.formats import FORMAT_CODES, ITEM_BYTES
 from tx8fast.numerics.layout import block_size, blocked_params
@@ -68,15 +70,7 @@ class Movement(Lowering):
     def emit(self, em: Emitter, s: Slice) -> None:
         out_box = self.writes[0].box(s.lo, s.hi)
         lens = [b - a for a, b in out_box]
-        if (
-            self.perm
-            and not self.blocked
-            and (matrices := turned(lens, self.perm))
-            and self.writes[0].spec.dtype in NAMED
-        ):
-            n, rows, cols = matrices
-            fmt = FORMAT_CODES[self.writes[0].spec.dtype]
-            em.add("nhwc2nchw", src0=s.reads[0], dst=s.writes[0], n=n, h=rows, w=1, c=cols, fmt=fmt)
+        if self.perm and not self.blocked and self._turn(em, s, turned(lens, self.perm)):
             return
         n = self.writes[0].local(out_box).elems
         own = self.reads[0].local(self.reads[0].box(s.lo, s.hi)).elems
@@ -86,6 +80,21 @@ class Movement(Lowering):
             box = access.box(s.lo, s.hi)
             if not any(a >= b for a, b in box):
                 em.gather(src, s.writes[0], self._moves(access, box, out_box))
+
+    def _turn(self, em: Emitter, s: Slice, matrices: tuple[int, int, int] | None) -> bool:
+        """Emit the transposition of matrices (n, rows, columns); False if instructions take none of that size or format."""
+        dtype = self.writes[0].spec.dtype
+        if matrices is None or dtype not in NAMED or matrices[2] > MAX_CHANNELS:
+            return False
+        n, rows, cols = matrices
+        h = next((h for h in range(min(rows, MAX_EXTENT), 0, -1) if rows % h == 0), 1)
+        if rows // h > MAX_EXTENT:
+            return False
+        for i in range(0, n, MAX_EXTENT):
+            at, count = i * rows * cols * self.e, min(MAX_EXTENT, n - i)
+            shape = {"n": count, "h": h, "w": rows // h, "c": cols, "fmt": FORMAT_CODES[dtype]}
+            em.add("nhwc2nchw", src0=s.reads[0] + at, dst=s.writes[0] + at, **shape)
+        return True
 
     def _moves(self, access: Access, box: Box, out_box: Box) -> list[Move]:
         """Return the moves of an operand's box into the result's."""
