@@ -53,7 +53,7 @@ def agrees(path, shape, dtype: str, io_dtype: str | None = None) -> api.Compiled
 @pytest.mark.parametrize("dtype", ["bf16", "fp32", "fp16"])
 @pytest.mark.parametrize(("batch", "channels", "out", "size"), [
     (1, 64, 64, (9, 7)), (2, 100, 130, (5, 6)), (17, 70, 3, (8, 8)), (8, 130, 260, (3, 5)), (3, 3, 96, (33, 17)),
-    (16, 128, 40, (1, 9)),
+    (16, 128, 40, (1, 9)), (25, 64, 64, (9, 7)), (32, 64, 70, (12, 9)),
 ])  # fmt: skip
 def test_streams_of_planes(tmp_path, batch, channels, out, size, dtype) -> None:
     """One launch: several blocks of channels, some of them not whole, and what is converted on the way in and out."""

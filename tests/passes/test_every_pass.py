@@ -20,6 +20,7 @@ from tests.support.corpus import (
     conversions,
     exported,
     family,
+    gate_of_a_product,
     norm_of_heads,
     products_of_bytes,
     random_inputs,
@@ -108,6 +109,7 @@ def corpus(tmp_path_factory) -> list[Model]:
         "norm of heads": norm_of_heads,
         "scores in f16": scores_in_f16,
         "bytes": products_of_bytes,
+        "gate": gate_of_a_product,
     }
     found += [model(name, make()) for name, make in small.items()]
     if HAS_JAXLIB:

@@ -79,6 +79,14 @@ def scores_in_f16() -> IRProgram:
     return g.done(y=g("softmax", g("gemm", g.args["q"], g.args["k"], trans_b=True), axis=-1, scale=0.125))
 
 
+def gate_of_a_product() -> IRProgram:
+    """Images times what a product makes of their means."""
+    g, rng = SmallGraph(x=((2, 4, 5, 8), "f32")), np.random.default_rng(2)
+    mean = g("reshape", g("reduce", g.args["x"], op="mean", axes=(1, 2), keepdims=True), shape=(2, 8))
+    made = g("gemm", mean, g.array("w", rng.standard_normal((8, 8)).astype(np.float32)), trans_b=True)
+    return g.done(y=g("mul", g.args["x"], g("reshape", g("sigmoid", made), shape=(2, 1, 1, 8))))
+
+
 def products_of_bytes() -> IRProgram:
     """A product of bytes less a zero point, whose sums are scaled."""
     g = SmallGraph(x=((3, 64), "u8"))

@@ -152,3 +152,14 @@ class Stream(Lowering, ABC):
             inside += [(self.rounds[first].begin, self.rounds[-1].end)] if first < 0 else []
             inside += [(0, self.rounds[last - n].end)] if last >= n else []
         return inside
+
+
+def divide(rounds: list[Round]) -> None:
+    """Cut rounds of several parts until there are enough for one image after the other: the new ones need no more weights."""
+    while len(rounds) < FEWEST_ROUNDS:
+        n, longest = max(enumerate(rounds), key=lambda r: (r[1].end - r[1].begin, -r[0]))
+        if longest.end - longest.begin < 2:
+            return
+        middle = (longest.begin + longest.end) // 2
+        rounds.insert(n + 1, Round(middle, longest.end))
+        longest.end = middle

@@ -26,7 +26,7 @@ from tx8fast.lower.convolution import Convolution, GroupedConvolution, Windowed
 from tx8fast.lower.emitter import Emitter
 from tx8fast.lower.planes import MAX_POSITIONS, Intake, Planes
 from tx8fast.lower.pooling import Pool
-from tx8fast.lower.rounds import Fill, Move, Round, Stream, Wish, Work
+from tx8fast.lower.rounds import Fill, Move, Round, Stream, Wish, Work, divide
 from tx8fast.lower.rows_read import cut, in_rows, rows_read
 from tx8fast.lower.stream_ops import lost_channels, on_whole_images
 from tx8fast.lower.thin import thinned
@@ -291,6 +291,8 @@ class ConvStream(Stream, Chain):
             here.end = p + 1
             here.shared += shared
             here.private += private
+        if self.images_per_tile > 1:
+            divide(rounds)
         self.pieces = {}
         for n, f in enumerate(pieces):
             ahead = AHEAD if self._bands(self.parts[f.key[0]][0]) > 1 else 1

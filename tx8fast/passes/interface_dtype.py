@@ -1,6 +1,6 @@
 """Gives a program's float inputs, outputs and caches another format than the model's own.
 
-May import: ir, passes.base, passes.compute_dtype. Must not: choose what is computed in.
+May import: ir, passes.base, passes.canonicalize, passes.compute_dtype. Must not: choose what is computed in.
 """
 
 from __future__ import annotations
@@ -12,13 +12,16 @@ from tx8fast.ir.core import Value
 from tx8fast.ir.program import IRProgram
 from tx8fast.ir.types import TensorType
 from tx8fast.passes.base import CompilerPass, PassResult
+from tx8fast.passes.canonicalize import is_widening
 from tx8fast.passes.compute_dtype import FLOATS, TARGETS
 from tx8fast.records import dataclass
 
 
 @dataclass(frozen=True)
 class InterfaceDtype(CompilerPass):
-    """`dtype`: bf16, f16 or f32, or keep to leave every type as it was imported.
+    """`dtype`: bf16, f16 or f32, or keep to leave every type as it was imported. `late`: of values in a format that has all numbers of
+    `dtype`, else of all others: the former are converted after the computation's format is chosen, in which they enter and leave, the
+    latter before, so that nothing is rounded to the model's own format in between.
 
     Conversions stand where main begins and ends. `compute-dtype` comes next: where it computes in the same format, none
     of them stays, and a cache that is given in place is updated in place.
@@ -26,6 +29,7 @@ class InterfaceDtype(CompilerPass):
 
     name: ClassVar[str] = "interface-dtype"
     dtype: str = "keep"
+    late: bool = False
 
     def run(self, program: IRProgram) -> PassResult:
         if self.dtype not in TARGETS:
@@ -61,4 +65,6 @@ class InterfaceDtype(CompilerPass):
     def _other_format(self, v: Value) -> str | None:
         """Return the format of a float value that has another one than wanted, else None."""
         dtype = v.type.dtype if type(v.type) is TensorType else ""
-        return dtype if dtype in FLOATS and dtype != self.dtype else None
+        return (
+            dtype if dtype in FLOATS and dtype != self.dtype and is_widening(self.dtype, dtype) == self.late else None
+        )
