@@ -7,6 +7,7 @@ import warnings
 
 import numpy as np
 import pytest
+from support.cnn_models import CnnBuilder
 from support.small_graph import SmallGraph, kinds
 
 import tx8fast
@@ -33,6 +34,26 @@ def test_conversions_stand_at_both_ends():
     assert [v.dtype for v in p.main.body.last.operands] == ["f32", "f32", "i64", "f32"]
     with pytest.raises(ConfigError, match="int8"):
         InterfaceDtype("int8").run(p)
+
+
+def test_values_in_wider_formats_are_converted_late():
+    """x has all numbers of bf16: it enters the computation before its format changes; z is widened, before."""
+    g = SmallGraph(x=((4, 64), "f32"), z=((4, 64), "bf16"))
+    p = g.done(y=g("relu", g.args["x"]), w=g("neg", g.args["z"]))
+    InterfaceDtype("bf16").run(p)
+    assert [a.dtype for a in p.main.body.args] == ["f32", "bf16"]
+    InterfaceDtype("bf16", late=True).run(p)
+    assert [a.dtype for a in p.main.body.args] == ["bf16", "bf16"]
+    assert [v.dtype for v in p.main.body.last.operands] == ["bf16", "bf16"]
+
+
+def test_inputs_in_the_computations_format_are_not_widened(tmp_path):
+    """Pools keep the format that they are given."""
+    b = CnnBuilder(seed=1)
+    y = b.node("Concat", b.conv("x", 8, 8, 1), b.node("AveragePool", "x", kernel_shape=[3, 3], pads=[1] * 4), axis=1)
+    path = b.save(tmp_path / "net.onnx", (2, 8, 6, 6), y, (2, 16, 6, 6))
+    made = tx8fast.compile(path, dtype="bf16", io_dtype="bf16")
+    assert not any("convert" in s.info["op"] for s in made.program.segments)
 
 
 @pytest.mark.parametrize(

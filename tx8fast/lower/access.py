@@ -12,7 +12,7 @@ from typing import Any
 
 from tx8fast.graph_table import Dim, TensorSpec
 from tx8fast.lower.transfer import Box, Descriptor, Local, Strides, ddr_offsets, ddr_strides, descriptors
-from tx8fast.numerics.layout import block_size
+from tx8fast.numerics.layout import block_size, staggered
 from tx8fast.records import cached_property
 
 
@@ -49,7 +49,7 @@ class Access:
         """Factors by which a slice begins anywhere in a channel block, with their step: heads that are no whole blocks, nor equal
         parts of one."""
         block = block_size(self.spec.dtype) if self.spec.layout == "blocked" and self.dims else 1
-        return {f: c for f, c in (self.dims[-1].terms if self.dims else ()) if c % block and block % c}
+        return {f: c for f, c in (self.dims[-1].terms if self.dims else ()) if staggered(c, block)}
 
     def box(self, lo: Sequence[int], hi: Sequence[int]) -> Box:
         return tuple([d.box(lo, hi) for d in self.dims])

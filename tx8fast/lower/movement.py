@@ -41,6 +41,8 @@ class Movement(Lowering):
         self.blocked = out.layout == "blocked" and rank > 1
         if any(o is None or (o.layout == "blocked" and len(o.shape) > 1) != self.blocked for o in record.operands):
             raise NotLowerable("movement works on tensors of one form")
+        if self.blocked and record.kind == "transpose":
+            raise NotLowerable("transpositions are of dense tensors")
         self.filler = self._filler(out)
         unit = block_size(out.dtype) if self.blocked else 64
         self.loop_over([(f,) for f in range(rank)], [*(1,) * (rank - 1), min(out.shape[-1], unit)])
@@ -70,7 +72,7 @@ class Movement(Lowering):
     def emit(self, em: Emitter, s: Slice) -> None:
         out_box = self.writes[0].box(s.lo, s.hi)
         lens = [b - a for a, b in out_box]
-        if self.perm and not self.blocked and self._turn(em, s, turned(lens, self.perm)):
+        if self.perm and self._turn(em, s, turned(lens, self.perm)):
             return
         n = self.writes[0].local(out_box).elems
         own = self.reads[0].local(self.reads[0].box(s.lo, s.hi)).elems

@@ -22,22 +22,26 @@ MAX_POSITIONS = 4096  # field range of tensor instructions
 
 
 class Planes(Lowering):
-    """Factors: image, position, channel (one block at a time)."""
+    """Factors: image, position, channel (one block at a time). inward: planes become an image."""
 
-    def __init__(self, record: GroupRecord | OpRecord, planes: TensorSpec, image: TensorSpec, machine: Machine) -> None:
+    inward: bool
+
+    def __init__(self, record: GroupRecord | OpRecord, src: TensorSpec, dst: TensorSpec, machine: Machine) -> None:
         super().__init__(record, machine)
+        planes, image = (src, dst) if self.inward else (dst, src)
         n, h, w, c = image.shape
         if {planes.dtype, image.dtype} - set(FLOATS) or planes.layout != "dense" or image.layout != "blocked":
             raise NotLowerable("dense planes of floats, and images of floats in blocks")
-        self.block = block_size(image.dtype)
         if planes.shape != (n, c, h, w):
             raise NotLowerable("planes of the image's channels")
         self.planes, self.image = planes, image
-        channels = min(c, self.block)
-        self.set_factors((n, h * w, c), (1, self.block, channels), max_len=(1, MAX_POSITIONS, channels))
+        block = block_size(image.dtype)
+        channels = min(c, block)
+        self.set_factors((n, h * w, c), (1, block, channels), max_len=(1, MAX_POSITIONS, channels))
         lead, at, chans = Dim(n, ((0, 1),)), Dim(h * w, ((1, 1),)), Dim(c, ((2, 1),))
-        self.as_planes = Access(TensorSpec((n, c, h * w), planes.dtype, "dense"), [lead, chans, at], False)
-        self.as_image = Access(TensorSpec((n, h * w, c), image.dtype, "blocked"), [lead, at, chans], True)
+        as_planes = Access(TensorSpec((n, c, h * w), planes.dtype, "dense"), [lead, chans, at], False)
+        as_image = Access(TensorSpec((n, h * w, c), image.dtype, "blocked"), [lead, at, chans], True)
+        self.reads, self.writes = ([as_planes], [as_image]) if self.inward else ([as_image], [as_planes])
         #: planes are turned where they are: in the same format, and lanes have no padding
         self.as_it_is = planes.dtype == image.dtype and padded_channels(c, image.dtype) == c
 
@@ -59,10 +63,7 @@ class Intake(Planes):
     """(convert,) transpose (0, 2, 3, 1), channel_norm."""
 
     kind = "intake"
-
-    def __init__(self, record: GroupRecord | OpRecord, src: TensorSpec, dst: TensorSpec, machine: Machine) -> None:
-        super().__init__(record, src, dst, machine)
-        self.reads, self.writes = [self.as_planes], [self.as_image]
+    inward = True
 
     def emit(self, em: Emitter, s: Slice) -> None:
         m, c = s.hi[1] - s.lo[1], s.hi[2] - s.lo[2]
@@ -79,10 +80,7 @@ class Outlet(Planes):
     """channel_norm, transpose (0, 3, 1, 2) (, convert)."""
 
     kind = "outlet"
-
-    def __init__(self, record: GroupRecord | OpRecord, src: TensorSpec, dst: TensorSpec, machine: Machine) -> None:
-        super().__init__(record, dst, src, machine)
-        self.reads, self.writes = [self.as_image], [self.as_planes]
+    inward = False
 
     def emit(self, em: Emitter, s: Slice) -> None:
         m, c = s.hi[1] - s.lo[1], s.hi[2] - s.lo[2]
@@ -125,6 +123,7 @@ def turning(record: GroupRecord, machine: Machine) -> Planes | None:
     family = Intake if takes_in(record.ops) else Outlet if gives_out(record.ops) else None
     if family is None or (src := record.operands[0]) is None:
         return None
-    if record.outputs != (len(record.ops) - 1,):
-        raise NotLowerable("nobody else reads an image that is half turned")
+    linked = all(wires[0] == ("op", i) for i, wires in enumerate(record.wires[1:]))
+    if not linked or record.outputs != (len(record.ops) - 1,):
+        raise NotLowerable("an image is turned by ops on each other's results, of which nobody else reads one")
     return family(record, src, record.ops[-1].results[0], machine)

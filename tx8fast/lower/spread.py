@@ -206,12 +206,13 @@ class SpreadStream(SpreadParts):
         """Return how the k-th tile stores what it has made of the result."""
         last = len(self.stages) - 1
         if isinstance(low := self.stages[last].low, Outlet):
-            own = [r for p, part in enumerate(self.parts) if part[0] == last for r in self.owns[p][k]]
+            (planes,) = low.writes
             found = []
-            for (_, *lo), (_, *hi) in own:
-                at = self._address(("op", last), low.writes[0], (0, *lo), (1, *hi)) - self.at["image", ("op", last)]
-                planes = low.writes[0].transfers((image, *lo), (image + 1, *hi))
-                found += [d._replace(spm=d.spm + at) for d in planes if d.run_bytes]
+            for p in [p for p, part in enumerate(self.parts) if part[0] == last]:
+                for lo, hi in self.owns[p][k]:
+                    at = self.planes_at(planes, lo, hi)
+                    stored = planes.transfers((image, *lo[1:]), (image + 1, *hi[1:]))
+                    found += [d._replace(spm=d.spm + at) for d in stored if d.run_bytes]
             return found
         if self.alike(last):
             runs = [self.share(self.image_bytes(("op", last)), k, self.per_image)]

@@ -224,19 +224,20 @@ class SpreadParts(ConvStream):
     def _address(self, source: Source, access: Access, lo: Sequence[int], hi: Sequence[int]) -> int:
         if access.blocked:
             return super()._address(source, access, lo, hi)
-        # of planes a tile has nothing but its own positions
-        return self.at["image", self.image(source)] + lo[2] * (hi[1] - lo[1]) * ITEM_BYTES[access.spec.dtype]
+        return self.at["image", self.image(source)] + self.planes_at(access, lo, hi)
+
+    @staticmethod
+    def planes_at(access: Access, lo: Sequence[int], hi: Sequence[int]) -> int:
+        """Return where in a tile's planes, of which it has nothing but its own positions, some channels begin."""
+        return lo[2] * (hi[1] - lo[1]) * ITEM_BYTES[access.spec.dtype]
 
     def emit_own(self, em: Emitter, p: int, k: int, base: int) -> None:
         """Emit what the k-th tile makes of a part; `base` is the arena's address."""
-        i = self.parts[p][0]
-        stage = self.stages[i]
-        at = lambda source: base + self.at["image", self.image(source)]  # noqa: E731
+        stage = self.stages[self.parts[p][0]]
+        if isinstance(stage.low, ChannelMoves):
+            self._move_channels(em, p, k, base)
+            return
         for n, own in enumerate(self.owns[p][k]):
-            if isinstance(stage.low, ChannelMoves):
-                images = [at(stage.images[j]) for j in range(len(stage.images))]
-                stage.low.emit_within(em, images, at(("op", i)), (own[0][1], own[1][1]))
-                continue
             s = self.slice_of(p, base, own, {j: self._within(p, j, k, n) for j in stage.others})
             blocks = self._blocks(p, own)
             if not blocks:
@@ -250,10 +251,18 @@ class SpreadParts(ConvStream):
                     s.reads[1] + weight.offset(0, a),
                     *s.reads[2:],
                 ]
-                s_at = replace(s, lo=lo, hi=hi, reads=reads, last=(a, b) == blocks[-1])
+                at = replace(s, lo=lo, hi=hi, reads=reads, last=(a, b) == blocks[-1])
                 if a:
-                    s_at = replace(s_at, acc=sums, first=False, addend_dtype=ACC)
-                stage.low.convolve(em, s_at, "conv", reads[1], s.writes[0] if s_at.last else sums)  # type: ignore[attr-defined]
+                    at = replace(at, acc=sums, first=False, addend_dtype=ACC)
+                stage.low.convolve(em, at, "conv", reads[1], s.writes[0] if at.last else sums)  # type: ignore[attr-defined]
+
+    def _move_channels(self, em: Emitter, p: int, k: int, base: int) -> None:
+        """Emit the rows of several blocks that the k-th tile puts together or takes apart, in whole images."""
+        i = self.parts[p][0]
+        images = [image for _, image in sorted(self.stages[i].images.items())]
+        *sources, out = [base + self.at["image", self.image(image)] for image in (*images, ("op", i))]
+        for (_, first, *_), (_, end, *_) in self.owns[p][k]:
+            self.stages[i].low.emit_within(em, sources, out, (first, end))  # type: ignore[attr-defined]
 
     def _blocks(self, p: int, own: Ranges) -> list[tuple[int, int]]:
         """Return the ranges of channels that are summed one after the other: blocks, of whose rows a tile has some."""

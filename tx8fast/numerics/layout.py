@@ -27,6 +27,11 @@ def block_size(dtype: str) -> int:
     return _BLOCKS[dtype]
 
 
+def staggered(n: int, block: int) -> bool:
+    """Return whether parts of `n` channels side by side begin anywhere in a block: they are no whole blocks, nor equal parts of one."""
+    return bool(n % block and block % n)
+
+
 @lru_cache(maxsize=1 << 12)
 def blocked_params(c: int, dtype: str) -> tuple[int, int]:
     """Return (Cx full blocks, C0 channels of the tail) of `c` channels."""

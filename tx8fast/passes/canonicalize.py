@@ -1,6 +1,6 @@
 """Local simplifications of the tx8be dialect, applied to a fixpoint.
 
-May import: ir, passes.base. Must not: change numbers beyond the sign of a zero, or grow the graph.
+May import: ir, numerics.layout, passes.base. Must not: change numbers beyond the sign of a zero, or grow the graph.
 Every rule removes an op, bypasses one, or orders operands, so the set comes to an end.
 """
 
@@ -14,10 +14,10 @@ from tx8fast.ir.attrs import DenseAttr
 from tx8fast.ir.core import COMMUTATIVE, CONSTANT_LIKE, ELEMENTWISE, IDEMPOTENT, Op, Value
 from tx8fast.ir.rewrite import Pattern, Rewriter, pattern
 from tx8fast.ir.types import TensorType
+from tx8fast.numerics.layout import block_size, staggered
 from tx8fast.passes.base import PatternPass
 from tx8fast.records import dataclass
 
-LANES = 64  # of a block of channels in 16 and 32 bits
 _SIGNED = {"i4": 4, "i8": 8, "i16": 16, "i32": 32, "i64": 64}
 _UNSIGNED = {"u4": 4, "u8": 8, "u16": 16, "u32": 32, "u64": 64}
 #: float format -> (significant bits, exponent bits)
@@ -233,12 +233,7 @@ def _in_parts(x: Value, w: Value) -> bool:
     """True for several matrices whose columns lie across blocks, and the same second operand for all."""
     if not _static(x, w) or len(_shape(w)) != 2:
         return False
-    return math.prod(_shape(x)[:-2]) > 1 and staggered(_shape(x)[-1])
-
-
-def staggered(n: int) -> bool:
-    """True if so many channels side by side begin anywhere in a block."""
-    return bool(n % LANES and LANES % n)
+    return math.prod(_shape(x)[:-2]) > 1 and staggered(_shape(x)[-1], block_size(x.dtype))
 
 
 @pattern("gemm", benefit=5)

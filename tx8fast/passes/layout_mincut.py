@@ -2,8 +2,8 @@
 
 May import: passes.layout_forms, passes.min_cut, ir.core. Must not: insert ops. Forms of arguments, results and calls stay as they are.
 
-Blocked is the source side. A value costs its bytes once if any user needs the form it does not have, because
-users share the conversion.
+Blocked is the source side. A value costs what its conversion moves, once if any user needs the form it does not have, because users
+share the conversion.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def improve(c: Colouring) -> int:
-    """Replace the greedy choices of `c` if that converts fewer bytes; return the bytes saved in one run."""
+    """Replace the greedy choices of `c` if that moves fewer bytes; return the bytes saved in one run."""
     uses = _uses(c)
     before = conversion_bytes(c, uses)
     chosen = _cut(c, uses)
@@ -34,7 +34,7 @@ def improve(c: Colouring) -> int:
 
 
 def conversion_bytes(c: Colouring, uses: dict[Value, list[Op | str]] | None = None) -> int:
-    """Return the bytes of all values that the present colours convert, each counted once."""
+    """Return the bytes that the present colours move to convert values, each counted once (`_cost`)."""
     total = 0
     for v, users in (_uses(c) if uses is None else uses).items():
         if any((u if type(u) is str else c.colours[u]) != c.forms[v] for u in users):  # type: ignore[index]
@@ -93,6 +93,6 @@ def _cut(c: Colouring, uses: dict[Value, list[Op | str]]) -> dict[Op, str]:
 
     for v, users in uses.items():
         producer = of(v.op) if v.op is not None and v.op in c.colours else of(c.forms[v])
-        flow.share(producer, map(of, users), 2 * _cost(v, users))
+        flow.share(producer, map(of, users), _cost(v, users))
     blocked = flow.source_side()
     return {op: BLOCKED if n in blocked else DENSE for op, n in node.items()}

@@ -1,6 +1,6 @@
 """Folds transpositions, views and repetitions around a matrix product into the equation of one `contract`.
 
-May import: ir, passes.base, passes.canonicalize, passes.lift_match. Must not: make an equation the matrix engine has no form for.
+May import: ir, numerics.layout, passes.base, passes.lift_match. Must not: make an equation the matrix engine has no form for.
 
 A product is described by named factors: every dimension of an operand or of the result is a list of names, major
 first. Walking up an operand, a transposition permutes dimensions, a view regroups (and splits) names, a repetition
@@ -16,8 +16,8 @@ from typing import ClassVar
 from tx8fast.ir.core import Op, Value
 from tx8fast.ir.equation import Bound
 from tx8fast.ir.rewrite import Pattern, Rewriter, pattern
+from tx8fast.numerics.layout import block_size, staggered
 from tx8fast.passes.base import PatternPass
-from tx8fast.passes.canonicalize import staggered
 from tx8fast.passes.lift_match import is_parameter, leaves, made_by, sole_user, static
 from tx8fast.records import dataclass
 
@@ -121,14 +121,14 @@ class Factors:
         columns = [i for i, d in enumerate(self.tensors[OUT]) if d and any(d[-1] in own for own in self.tensors[RHS])]
         return bool(columns) and len([d for d in self.tensors[OUT][columns[-1] + 1 :] if d]) > 1
 
-    def loose(self, which: int) -> bool:
+    def loose(self, which: int, block: int) -> bool:
         """True if rows of lhs are columns of a tensor, where those of many matrices lie beside each other across blocks: each is moved
         row by row."""
         *lead, last = self.tensors[which]
         if not last or any(last[-1] in d for d in self.tensors[RHS]):
             return False
         matrices = math.prod([self.sizes[n] for d in lead[:-1] for n in d])
-        return matrices >= MANY and staggered(math.prod([self.sizes[n] for n in last]))
+        return matrices >= MANY and staggered(math.prod([self.sizes[n] for n in last]), block)
 
     def equation(self) -> tuple[str, tuple]:
         """Return the text with names by role, and the sizes it needs."""
@@ -213,9 +213,9 @@ def _factors_of(op: Op) -> Factors:
     return f
 
 
-def _up(f: Factors, which: int, v: Value, views: bool, weights: bool = False) -> tuple[Factors, Value, int]:
-    """Walk up an operand; return the factors, the value reached and how many moves of data were passed. weights: many rows whose lanes are
-    no whole blocks are left to a transposition.
+def _up(f: Factors, which: int, v: Value, views: bool, block: int = 0) -> tuple[Factors, Value, int]:
+    """Walk up an operand; return the factors, the value reached and how many moves of data were passed. block: channels of a block if
+    the other operand is a weight: many rows whose lanes lie across blocks are left to a transposition.
 
     Chains without any move are passed only if `views` says so: they cost nothing where they are.
     """
@@ -234,14 +234,14 @@ def _up(f: Factors, which: int, v: Value, views: bool, weights: bool = False) ->
             break
         passed += op.kind != "reshape"
         v = x
-        if (passed or views) and f.fits_engine() and not (weights and f.loose(LHS)):
+        if (passed or views) and f.fits_engine() and not (block and f.loose(LHS, block)):
             best, gain = (f.copy(), v), passed
     return (*best, gain)
 
 
-def _down(f: Factors, v: Value, views: bool, weights: bool) -> tuple[Factors, Value, int]:
-    """Walk down from the result while it has one user. weights: rows of several dimensions as columns are left to a transposition, which
-    moves on or is made by instructions that turn whole matrices."""
+def _down(f: Factors, v: Value, views: bool, block: int) -> tuple[Factors, Value, int]:
+    """Walk down from the result while it has one user. block, as above: rows of several dimensions as columns, too, are left to a transposition,
+    which moves on or is made by instructions that turn whole matrices."""
     best, gain, passed = (f, v), 0, 0
     f = f.copy()
     while (op := sole_user(v)) is not None and op.kind in ("transpose", "reshape") and static(op.result):
@@ -251,16 +251,16 @@ def _down(f: Factors, v: Value, views: bool, weights: bool) -> tuple[Factors, Va
             break
         passed += op.kind == "transpose"
         v = op.result
-        if (passed or views) and f.fits_engine() and not (weights and (f.scattered() or f.loose(OUT))):
+        if (passed or views) and f.fits_engine() and not (block and (f.scattered() or f.loose(OUT, block))):
             best, gain = (f.copy(), v), passed
     return (*best, gain)
 
 
 def _walk(op: Op, views: bool) -> tuple[Factors, Value, Value, Value, int]:
-    weights = is_parameter(op.operands[1])
-    f, lhs, gain_l = _up(_factors_of(op), LHS, op.operands[0], views, weights)
+    block = block_size(op.result.dtype) if is_parameter(op.operands[1]) else 0
+    f, lhs, gain_l = _up(_factors_of(op), LHS, op.operands[0], views, block)
     f, rhs, gain_r = _up(f, RHS, op.operands[1], views)
-    f, out, gain_o = _down(f, op.result, views, weights)
+    f, out, gain_o = _down(f, op.result, views, block)
     return f, lhs, rhs, out, gain_l + gain_r + gain_o
 
 

@@ -170,14 +170,14 @@ def graph_passes(
     repeat: list[CompilerPass] = [SinkConstants(), Outline(), Cse()] if outline else []
     cut: list[CompilerPass] = [CutOverChips(parts), Dce()] if parts > 1 else []
     apart: list[CompilerPass] = [MasksApart()] if dtype == "f16" else []
+    late: list[CompilerPass] = [InterfaceDtype(io_dtype, late=True), Canonicalize()] if io_dtype != "keep" else []
     return [
         *lifted_passes(),
         *cut,
         *apart,
         InterfaceDtype(io_dtype),
         ComputeDtype(dtype),
-        InterfaceDtype(io_dtype, late=True),
-        Canonicalize(),
+        *late,
         F16Range(),
         LegalizeFormats(),
         NormHeads(),

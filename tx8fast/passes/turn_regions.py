@@ -117,10 +117,9 @@ class _Region:
     ops: list[Op]
     perm: Perm
     node: dict[Op, int] = field(default_factory=dict)
-    repeats: dict[Op, tuple[Op, Counts]] = field(
-        default_factory=dict
-    )  # the first op of what repeats elements, by the last
-    within: dict[Op, Op] = field(default_factory=dict)  # the others of it
+    #: by the last op of what repeats elements, its first one and how often; and by each of the others, the last
+    repeats: dict[Op, tuple[Op, Counts]] = field(default_factory=dict)
+    within: dict[Op, Op] = field(default_factory=dict)
 
     def turn(self, rw: Rewriter) -> int:
         self.back = inverse(self.perm)

@@ -107,7 +107,8 @@ def _streams(fn: FunctionTable, steps: list[Step], planner: Planner, moves: bool
             end += 1
         found = None
         if narrow[start]:
-            ends = [e for e in (*range(begin + 1, end + 1), end + _turns(steps[end : end + 3], gives_out)) if narrow[e]]
+            out_of = _turns(steps[end : end + 3], gives_out)
+            ends = [e for e in (*range(begin + 1, end + 1), *([end + out_of] * (out_of > 0))) if narrow[e]]
             found = _longest(ends, lambda e, start=start: stream(start, e))
         if found is None:
             start += 1

@@ -299,3 +299,18 @@ def test_gains_of_single_heads(op, shape):
     want = less / np.sqrt(np.square(less).mean(-1, keepdims=True) + 1e-3) * gain + (shift if layer else 0)
     (found,) = run_program(program, {"x": x})
     np.testing.assert_allclose(found, want, rtol=2e-6, atol=2e-6)
+
+
+@pytest.mark.parametrize("counts", [(1, 1, 2, 3), (2, 1, 1), (2, 3, 2, 1, 2), (2, 2, 3, 2, 2)])
+def test_whole_multiples_are_one_broadcast_as_far_as_ranks_go(counts):
+    attrs = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor", "mode": "nearest"}
+    shape = (2, 3, 1, 4, 2)[: len(counts)]
+    scales = {"s": np.array(counts, np.float32)}
+    given = imported([node("Resize", "x _ s", "y", **attrs)], [info("x", shape)], [info("y", None)], scales)
+    x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    (y,) = run_program(given, {"x": x})
+    for axis, count in enumerate(counts):
+        x = np.repeat(x, count, axis)
+    assert np.array_equal(y, x)
+    repeated = sum(c > 1 for c in counts)
+    assert kinds(given).count("broadcast") == (1 if len(shape) + repeated <= 8 else repeated)

@@ -132,9 +132,12 @@ def _repeated(n: Node, x: Tensor, counts: list[int]) -> Tensor:
         for axis in axes:
             x = _repeated(n, x, [c if i == axis else 1 for i, c in enumerate(counts)])
         return x
-    many = [(size, c) if c > 1 else (size,) for size, c in zip(x.shape, counts)]
-    apart = n.reshape(x, [k for own in many for k in (*own[:1], *(1 for _ in own[1:]))])
-    return n.reshape(n.broadcast(apart, [k for own in many for k in own]), [math.prod(own) for own in many])
+
+    def apart(wide: bool) -> list[int]:
+        return [k for size, c in zip(x.shape, counts) for k in ((size, c if wide else 1) if c > 1 else (size,))]
+
+    many = n.broadcast(n.reshape(x, apart(False)), apart(True))
+    return n.reshape(many, [size * c for size, c in zip(x.shape, counts)])
 
 
 def _resample(n: Node, x: Tensor, axes: list[Axis], mode: str, coordinates: str) -> Tensor:
